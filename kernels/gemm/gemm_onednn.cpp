@@ -2,9 +2,9 @@
 //   oneDNN's matmul computes the products: one primitive for each form and shape, with scratch from the
 //   workspace.
 //   packed_product.h computes those that are slow in oneDNN: bfloat16 on processors without fast
-//   bfloat16 products (elements are widened to fp32 while they are copied), fp32 with rows of a
-//   multiple of 4096 bytes, and Muon's fp32 products: it computes half of a symmetric result, and a batch
-//   at once.
+//   bfloat16 products (elements are widened to fp32 while they are copied), fp32 on processors without
+//   AVX-512 or with rows of a multiple of 4096 bytes, and Muon's fp32 products: it computes half of a
+//   symmetric result, and a batch at once.
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -88,6 +88,17 @@ dnnl::matmul::primitive_desc describe(const GeneralShape& s) {
     return description;
 }
 
+// True if packed_product() is faster in fp32. Without AVX-512 it is, in sum. GFLOP/s of two cores of a Zen 3,
+// oneDNN's and packed: at 256x768x768 forward 140 and 147, backward_input 132 and 149, backward_weight 143
+// and 152; at 768x128x512 143 and 135, 145 and 145, 92 and 145.
+bool packs_fp32() {
+#ifdef __FMA__
+    return !onednn_has(dnnl::cpu_isa::avx512_core);
+#else
+    return false;  // built for older processors than oneDNN makes its code for
+#endif
+}
+
 // Rows of weight and dweight that are a multiple of 4096 bytes apart fall into the same cache sets, and
 // oneDNN 2.6 reads them in place. Measured per core at 256x3072x768: backward_input 90 GFLOP/s, packed
 // 185; backward_weight 128, packed 174.
@@ -98,7 +109,7 @@ bool rows_collide(Form form, const Shape& s) {
 }  // namespace
 
 struct Gemm::State {
-    bool widen_bf16;
+    bool widen_bf16, pack_fp32 = packs_fp32();
     void* workspace = nullptr;
     size_t workspace_bytes = 0;
     dnnl::stream stream{onednn_cpu()};
@@ -118,7 +129,7 @@ struct Gemm::State {
     // dst = the form's product of a and b
     template <class T, class Result>
     void multiply(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) {
-        if (std::is_same_v<T, bfloat16> ? widen_bf16 : rows_collide(form, s))
+        if (std::is_same_v<T, bfloat16> ? widen_bf16 : pack_fp32 || rows_collide(form, s))
             return multiply_packed(form, dst, a, b, bias, s);
         const std::tuple key(form, onednn_type<T>, s);
         auto found = products.find(key);
@@ -201,9 +212,9 @@ Gemm::~Gemm() = default;
 template <class T>
 size_t Gemm::workspace_bytes(size_t N, size_t C, size_t OC) {
     size_t bytes = std::max(gemm_bias_gradient_scratch_bytes<T>(N, OC), packed_product_scratch_bytes());
-    // Where bf16 is widened, oneDNN does not multiply it, so its scratch is not needed. It would be
-    // whole matrices: 25 GB for 64 x 1024 tokens of GPT-2 124M.
-    if (std::is_same_v<T, bfloat16> && !onednn_multiplies_bf16_fast()) return bytes;
+    // Where oneDNN does not multiply, its scratch is not needed. For widened bf16 it would be whole
+    // matrices: 25 GB for 64 x 1024 tokens of GPT-2 124M.
+    if (std::is_same_v<T, bfloat16> ? !onednn_multiplies_bf16_fast() : packs_fp32()) return bytes;
     for (const Form form : all_forms) {
         if (const auto description = describe<T>(form, {N, C, OC}))
             bytes = std::max(bytes, description.scratchpad_desc().get_size());

@@ -24,17 +24,18 @@ inline dnnl::memory::desc onednn_matrix(size_t rows, size_t columns, dnnl::memor
     return dnnl::memory::desc({r, c}, type, transposed ? dnnl::memory::dims{1, r} : dnnl::memory::dims{c, 1});
 }
 
+// True if oneDNN may use this instruction set.
+inline bool onednn_has(dnnl::cpu_isa wanted) {
+    const auto bits = static_cast<unsigned>(wanted);  // they include those of its subsets
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+}
+
 // True if oneDNN multiplies bfloat16 faster than fp32. Measured per core at 256x768x768: an Intel processor
 // with AVX512_BF16 but no AMX multiplies bfloat16 at 105 GFLOP/s and fp32 at 200; an AMD one multiplies
 // bfloat16 at 450 and fp32 at 215. Without either instruction set, oneDNN emulates bfloat16 or refuses it.
 inline bool onednn_multiplies_bf16_fast() {
-    // a set of bits; an instruction set includes the bits of its subsets
-    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    const auto has = [&](dnnl::cpu_isa wanted) {
-        return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
-    };
-    return has(dnnl::cpu_isa::avx512_core_amx) ||
-           (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
+    return onednn_has(dnnl::cpu_isa::avx512_core_amx) ||
+           (onednn_has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
 }
 
 // The post-op x -> factor * x; its interface differs between the versions too.

@@ -23,12 +23,12 @@ constexpr int lanes = simt::cpu_vector_bytes / sizeof(float);
 // 24 of 32 registers, or 12 of 16
 constexpr int tile_rows = lanes == 16 ? 8 : 6, tile_vectors = lanes == 16 ? 3 : 2;
 constexpr int tile_columns = tile_vectors * lanes;
-// Length of a range of K: a tile's strips of B (48 KiB) and of A (8 KiB) are read from the nearest
-// caches.
+// Length of a range of K: the strip of B that a column of tiles shares (48 KiB, or 16 KiB) and a tile's rows
+// of A (8 KiB, or 6 KiB) are read from the nearest cache.
 constexpr size_t depth = 256;
-// The largest block of C for one task: its A (256 KiB), B (384 KiB) and sums (384 KiB) fit the
-// second-level cache together.
-constexpr size_t block_rows = 32 * tile_rows, block_columns = 8 * tile_columns;
+// The largest block of C for one task: its A (256 KiB, or 288 KiB) stays in the second-level cache, while its
+// sums pass by.
+constexpr size_t block_rows = lanes == 16 ? 256 : 288, block_columns = lanes == 16 ? 384 : 512;
 
 // g++'s vector types, for any address
 typedef float Lanes __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
@@ -37,7 +37,7 @@ typedef uint16_t HalfBits __attribute__((vector_size(lanes * sizeof(uint16_t)), 
 
 struct Scratch {  // of one thread
     alignas(64) float a[block_rows * depth];
-    alignas(64) float b[block_columns * depth];
+    alignas(64) float b[tile_columns * depth];           // a strip
     alignas(64) float sums[block_rows * block_columns];  // over the ranges of K so far
 };
 
@@ -135,6 +135,8 @@ void tile_product(float* sums, const float* a, const float* b, size_t k_count, b
         for (int v = 0; v < V; v++)
             c[row][v] = first ? Lanes{} : widen(sums + row * tile_columns + v * lanes);
     }
+    // A core that runs two threads issues half as many instructions of each; the loop's own then cost time.
+#pragma GCC unroll 4
     for (size_t k = 0; k < k_count; k++) {
         Lanes column[V];
         UNROLL_REGISTERS
@@ -219,34 +221,38 @@ struct Block {
         }
     }
 
-    void write_general(size_t row, size_t column, const float* sums, size_t width) const {
-        const float alpha = general->alpha, beta = general->beta;
+    // width: a constant for a whole tile, because loops of constant length are faster.
+    template <class Width>
+    void write_row(size_t row, size_t column, const float* sums, Width width) const {
         const size_t at = row * stride + column;
         Result* const to = c + at;
-        if (is_symmetric()) width = row < column ? 0 : std::min(width, row + 1 - column);
-        if (beta == 0) {
-            for (size_t i = 0; i < width; i++) to[i] = Result(alpha * sums[i]);
-        } else {
+        if (general && general->beta != 0) {
             const Result* const from = add + at;
+#pragma omp simd
             for (size_t i = 0; i < width; i++)
-                to[i] = Result(alpha * sums[i] + beta * static_cast<float>(from[i]));
+                to[i] = Result(general->alpha * sums[i] + general->beta * static_cast<float>(from[i]));
+        } else if (general) {
+#pragma omp simd
+            for (size_t i = 0; i < width; i++) to[i] = Result(general->alpha * sums[i]);
+        } else if (accumulate) {
+#pragma omp simd
+            for (size_t i = 0; i < width; i++) to[i] = Result(static_cast<float>(to[i]) + sums[i]);
+        } else if (bias) {
+#pragma omp simd
+            for (size_t i = 0; i < width; i++) to[i] = Result(sums[i] + static_cast<float>(bias[column + i]));
+        } else {
+#pragma omp simd
+            for (size_t i = 0; i < width; i++) to[i] = Result(sums[i]);
         }
     }
 
     void write_tile(size_t row0, size_t column0, const float* sums) const {
-        const size_t width = std::min<size_t>(tile_columns, columns - column0);
-        for (size_t row = row0; row < std::min(rows, row0 + tile_rows); row++, sums += tile_columns) {
-            Result* to = c + (m + row) * stride + n + column0;
-            if (general) {
-                write_general(m + row, n + column0, sums, width);
-            } else if (accumulate) {
-                for (size_t i = 0; i < width; i++) to[i] = Result(static_cast<float>(to[i]) + sums[i]);
-            } else if (bias) {
-                for (size_t i = 0; i < width; i++)
-                    to[i] = Result(sums[i] + static_cast<float>(bias[n + column0 + i]));
-            } else {
-                for (size_t i = 0; i < width; i++) to[i] = Result(sums[i]);
-            }
+        const size_t column = n + column0, width = std::min<size_t>(tile_columns, columns - column0);
+        for (size_t row = m + row0; row < m + std::min(rows, row0 + tile_rows); row++, sums += tile_columns) {
+            if (is_symmetric())
+                write_row(row, column, sums, row < column ? 0 : std::min(width, row + 1 - column));
+            else if (width < tile_columns) write_row(row, column, sums, width);
+            else write_row(row, column, sums, std::integral_constant<size_t, tile_columns>{});
         }
     }
 };
@@ -258,15 +264,10 @@ void pack_a(float* to, const Operand<T>& a, size_t m, size_t rows, size_t k, siz
         else pack_tile(to, a.at(m + row, k), a.stride, rows - row, k_count);
     }
 }
-template <class T>
-void pack_b(float* to, const Operand<T>& b, size_t n, size_t columns, size_t k, size_t k_count) {
-    for (size_t column = 0; column < columns; column += tile_columns, to += tile_columns * depth) {
-        for_vectors(columns - column, [&](auto V) {
-            if (b.transposed)
-                pack_transposed<V() * lanes>(to, b.at(k, n + column), b.stride, columns - column, k_count);
-            else pack_rows<V() * lanes>(to, b.at(k, n + column), b.stride, columns - column, k_count);
-        });
-    }
+template <int V, class T>
+void pack_strip(float* to, const Operand<T>& b, size_t n, size_t columns, size_t k, size_t k_count) {
+    if (b.transposed) pack_transposed<V * lanes>(to, b.at(k, n), b.stride, columns, k_count);
+    else pack_rows<V * lanes>(to, b.at(k, n), b.stride, columns, k_count);
 }
 
 template <class T, class Result>
@@ -276,15 +277,16 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
         const size_t k_count = std::min(depth, K - k);
         const bool last = k + k_count == K;
         pack_a(own.a, a, block.m, block.rows, k, k_count);
-        pack_b(own.b, b, block.n, block.columns, k, k_count);
         float* sums = own.sums;
         for (size_t column = 0; column < block.columns; column += tile_columns) {
+            if (block.is_mirrored(block.rows, column)) break;
             for_vectors(block.columns - column, [&](auto V) {
+                pack_strip<V()>(own.b, b, block.n + column, block.columns - column, k, k_count);
                 for (size_t row = 0; row < block.rows; row += tile_rows) {
                     if (block.is_mirrored(row + tile_rows, column)) continue;
-                    const float *a_tile = own.a + row * depth, *b_strip = own.b + column * depth;
-                    if (a.transposed) tile_product<V(), true>(sums, a_tile, b_strip, k_count, k == 0);
-                    else tile_product<V(), false>(sums, a_tile, b_strip, k_count, k == 0);
+                    const float* const a_tile = own.a + row * depth;
+                    if (a.transposed) tile_product<V(), true>(sums, a_tile, own.b, k_count, k == 0);
+                    else tile_product<V(), false>(sums, a_tile, own.b, k_count, k == 0);
                     if (last) block.write_tile(row, column, sums);
                     // with a single range of K one tile serves all, and stays in the first-level cache
                     if (K > depth) sums += tile_rows * tile_columns;
@@ -298,17 +300,26 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
 struct BlockSize {
     size_t rows, columns;
 };
-// The largest block with which no thread is idle for more than a tenth of the time, if all are computed.
+// The blocks of C with which the busiest thread has the least to do, if all are computed.
 inline BlockSize block_size(size_t M, size_t N, size_t batch) {
+    constexpr size_t copy = 12;  // a factor's element is copied in the time of about so many multiply-adds
     const auto threads = static_cast<size_t>(omp_get_max_threads());
-    BlockSize size{block_rows, block_columns};
-    for (int halved = 0; halved < 6; halved++) {
-        const size_t tasks = batch * simt::ceil_div(M, size.rows) * simt::ceil_div(N, size.columns);
-        if (10 * tasks >= 9 * threads * simt::ceil_div(tasks, threads)) break;
-        if (halved % 2 == 0) size.rows /= 2;
-        else size.columns /= 2;
+    const auto part = [](size_t whole, size_t parts, size_t unit) {
+        return simt::ceil_div(simt::ceil_div(whole, parts), unit) * unit;
+    };
+    const size_t least_down = simt::ceil_div(M, block_rows), least_across = simt::ceil_div(N, block_columns);
+    BlockSize best{};
+    size_t least = SIZE_MAX;
+    for (size_t down = least_down; down < least_down + std::min<size_t>(threads, 16); down++) {
+        for (size_t across = least_across; across < least_across + std::min<size_t>(threads, 16); across++) {
+            const BlockSize size{part(M, down, tile_rows), part(N, across, tile_columns)};
+            const size_t blocks = batch * simt::ceil_div(M, size.rows) * simt::ceil_div(N, size.columns);
+            const size_t time = simt::ceil_div(blocks, threads) *
+                                (size.rows * size.columns + copy * (size.rows + size.columns));
+            if (time < least) least = time, best = size;
+        }
     }
-    return size;
+    return best;
 }
 
 }  // namespace packed_product_detail
