@@ -29,11 +29,11 @@ struct Factor {
 
 class Gemm {
 public:
-    // How the CPU multiplies bfloat16: by its own instructions, or widened to fp32.
-    enum class Bf16 { automatic, native, widened };  // automatic: whichever is faster on this processor
+    // Who computes forward and backward on a CPU: the library, or packed_product.h, which widens bfloat16.
+    enum class OnCpu { automatic, library, packed };  // automatic: whichever is faster on this processor
     struct Options {
         bool tf32 = false;
-        Bf16 bf16 = Bf16::automatic;  // for tests; the GPU ignores it
+        OnCpu fp32 = OnCpu::automatic, bf16 = OnCpu::automatic;  // for tests; the GPU ignores them
     };
     explicit Gemm(Options options);
     ~Gemm();

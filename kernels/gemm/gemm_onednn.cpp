@@ -88,14 +88,14 @@ dnnl::matmul::primitive_desc describe(const GeneralShape& s) {
     return description;
 }
 
-// True if packed_product() is faster in fp32. Without AVX-512 it is, in sum. GFLOP/s of two cores of a Zen 3,
-// oneDNN's and packed: at 256x768x768 forward 140 and 147, backward_input 132 and 149, backward_weight 143
-// and 152; at 768x128x512 143 and 135, 145 and 145, 92 and 145.
+// True if packed_product() is faster in fp32. Without AVX-512 it is, over a whole step. GFLOP/s of two cores
+// of a Zen 3, oneDNN's and packed: at 256x768x768 forward 140 and 147, backward_input 132 and 149,
+// backward_weight 143 and 152; at 768x128x512 143 and 135, 145 and 145, 92 and 145.
 bool packs_fp32() {
 #ifdef __FMA__
     return !onednn_has(dnnl::cpu_isa::avx512_core);
 #else
-    return false;  // built for older processors than oneDNN makes its code for
+    return false;  // compiled without multiply-adds; oneDNN chooses its instructions when the program runs
 #endif
 }
 
@@ -109,7 +109,7 @@ bool rows_collide(Form form, const Shape& s) {
 }  // namespace
 
 struct Gemm::State {
-    bool widen_bf16, pack_fp32 = packs_fp32();
+    bool pack_fp32, pack_bf16;
     void* workspace = nullptr;
     size_t workspace_bytes = 0;
     dnnl::stream stream{onednn_cpu()};
@@ -129,7 +129,7 @@ struct Gemm::State {
     // dst = the form's product of a and b
     template <class T, class Result>
     void multiply(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) {
-        if (std::is_same_v<T, bfloat16> ? widen_bf16 : pack_fp32 || rows_collide(form, s))
+        if (std::is_same_v<T, bfloat16> ? pack_bf16 : pack_fp32 || rows_collide(form, s))
             return multiply_packed(form, dst, a, b, bias, s);
         const std::tuple key(form, onednn_type<T>, s);
         auto found = products.find(key);
@@ -153,7 +153,7 @@ struct Gemm::State {
     template <class T>
     void multiply(const Product& p, T* out, Factor<T> a, Factor<T> b, const T* add) {
         if constexpr (std::is_same_v<T, bfloat16>) {
-            if (!widen_bf16 && multiply_bf16(p, out, a, b, add)) return;
+            if (!pack_bf16 && multiply_bf16(p, out, a, b, add)) return;
         }
         const GeneralProduct<T> general{p.alpha, p.beta, add, p.batch, p.symmetric};
         packed_product(out, {a.values, a.transposed ? p.M : p.K, a.transposed},
@@ -202,10 +202,13 @@ struct Gemm::State {
 };
 
 Gemm::Gemm(Options options) : state_(std::make_unique<State>()) {
-    CHECK(options.bf16 != Bf16::native || describe<bfloat16>(Form::forward, {16, 16, 16}),
-          "gemm: oneDNN has no bf16 products for this processor; widen them");
-    state_->widen_bf16 =
-        options.bf16 == Bf16::widened || (options.bf16 == Bf16::automatic && !onednn_multiplies_bf16_fast());
+    CHECK(options.bf16 != OnCpu::library || describe<bfloat16>(Form::forward, {16, 16, 16}),
+          "gemm: oneDNN has no bf16 products for this processor; pack them");
+    const auto packs = [](OnCpu choice, bool faster) {
+        return choice == OnCpu::packed || (choice == OnCpu::automatic && faster);
+    };
+    state_->pack_fp32 = packs(options.fp32, packs_fp32());
+    state_->pack_bf16 = packs(options.bf16, !onednn_multiplies_bf16_fast());
 }
 Gemm::~Gemm() = default;
 

@@ -1,8 +1,8 @@
 // packed_product.h: C (M, N) = op(A) (M, K) op(B) (K, N) in fp32 on the CPU, from fp32 or bfloat16 matrices;
 //   also a batch of products, and half of a symmetric one
-//   Blocks of A and B are copied into the order in which the innermost loop reads them (Goto and van de
-//   Geijn 2008, "Anatomy of high-performance matrix multiplication"). The copy also widens bfloat16 and
-//   transposes, so both cost almost nothing. Nor does an awkward leading dimension, a multiple of 4096
+//   Blocks of A and strips of B are copied into the order in which the innermost loop reads them (Goto and
+//   van de Geijn 2008, "Anatomy of high-performance matrix multiplication"). The copy also widens bfloat16
+//   and transposes, so both cost almost nothing. Nor does an awkward leading dimension, a multiple of 4096
 //   bytes, where every row falls into the same cache set.
 //   Blocks of C are independent tasks, so there is no barrier. The terms of an element are added in an
 //   order that depends on K alone: its bits depend neither on the number of threads nor on M, N or the batch.
@@ -23,12 +23,13 @@ constexpr int lanes = simt::cpu_vector_bytes / sizeof(float);
 // 24 of 32 registers, or 12 of 16
 constexpr int tile_rows = lanes == 16 ? 8 : 6, tile_vectors = lanes == 16 ? 3 : 2;
 constexpr int tile_columns = tile_vectors * lanes;
-// Length of a range of K: the strip of B that a column of tiles shares (48 KiB, or 16 KiB) and a tile's rows
-// of A (8 KiB, or 6 KiB) are read from the nearest cache.
+// Length of a range of K: the strip of B that a column of tiles shares (48 KiB, or 16 KiB without AVX-512)
+// and a tile's rows of A (8 KiB, or 6 KiB) are read from the nearest caches.
 constexpr size_t depth = 256;
-// The largest block of C for one task: its A (256 KiB, or 288 KiB) stays in the second-level cache, while its
-// sums pass by.
+// The largest block of C for one task: its A (256 KiB, or 288 KiB) stays in a second-level cache of 512 KiB
+// or more, while its sums pass by.
 constexpr size_t block_rows = lanes == 16 ? 256 : 288, block_columns = lanes == 16 ? 384 : 512;
+static_assert(block_rows % tile_rows == 0 && block_columns % tile_columns == 0 && depth % lanes == 0);
 
 // g++'s vector types, for any address
 typedef float Lanes __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
@@ -135,7 +136,8 @@ void tile_product(float* sums, const float* a, const float* b, size_t k_count, b
         for (int v = 0; v < V; v++)
             c[row][v] = first ? Lanes{} : widen(sums + row * tile_columns + v * lanes);
     }
-    // A core that runs two threads issues half as many instructions of each; the loop's own then cost time.
+    // One of the loop's own instructions for four steps: a sixth faster where another program's thread shares
+    // the core and takes half of the instructions that it can begin.
 #pragma GCC unroll 4
     for (size_t k = 0; k < k_count; k++) {
         Lanes column[V];
@@ -226,14 +228,16 @@ struct Block {
     void write_row(size_t row, size_t column, const float* sums, Width width) const {
         const size_t at = row * stride + column;
         Result* const to = c + at;
-        if (general && general->beta != 0) {
+        const float alpha = general ? general->alpha : 1, beta = general ? general->beta : 0;
+        if (beta != 0) {
             const Result* const from = add + at;
+            // test_gemm checks that the compiler rounds alike for each kind of width.
 #pragma omp simd
             for (size_t i = 0; i < width; i++)
-                to[i] = Result(general->alpha * sums[i] + general->beta * static_cast<float>(from[i]));
+                to[i] = Result(alpha * sums[i] + beta * static_cast<float>(from[i]));
         } else if (general) {
 #pragma omp simd
-            for (size_t i = 0; i < width; i++) to[i] = Result(general->alpha * sums[i]);
+            for (size_t i = 0; i < width; i++) to[i] = Result(alpha * sums[i]);
         } else if (accumulate) {
 #pragma omp simd
             for (size_t i = 0; i < width; i++) to[i] = Result(static_cast<float>(to[i]) + sums[i]);
@@ -302,7 +306,7 @@ struct BlockSize {
 };
 // The blocks of C with which the busiest thread has the least to do, if all are computed.
 inline BlockSize block_size(size_t M, size_t N, size_t batch) {
-    constexpr size_t copy = 12;  // a factor's element is copied in the time of about so many multiply-adds
+    constexpr size_t copy = 12;  // multiply-adds in the time of copying an element, on a Zen 3
     const auto threads = static_cast<size_t>(omp_get_max_threads());
     const auto part = [](size_t whole, size_t parts, size_t unit) {
         return simt::ceil_div(simt::ceil_div(whole, parts), unit) * unit;
@@ -310,8 +314,10 @@ inline BlockSize block_size(size_t M, size_t N, size_t batch) {
     const size_t least_down = simt::ceil_div(M, block_rows), least_across = simt::ceil_div(N, block_columns);
     BlockSize best{};
     size_t least = SIZE_MAX;
-    for (size_t down = least_down; down < least_down + std::min<size_t>(threads, 16); down++) {
-        for (size_t across = least_across; across < least_across + std::min<size_t>(threads, 16); across++) {
+    const size_t end_down = std::min(least_down + 16, simt::ceil_div<size_t>(M, tile_rows) + 1);
+    for (size_t down = least_down; down < end_down; down++) {
+        for (size_t of_each = 1; of_each <= 3; of_each++) {  // blocks of a thread
+            const size_t across = std::max(least_across, simt::ceil_div(of_each * threads, batch * down));
             const BlockSize size{part(M, down, tile_rows), part(N, across, tile_columns)};
             const size_t blocks = batch * simt::ceil_div(M, size.rows) * simt::ceil_div(N, size.columns);
             const size_t time = simt::ceil_div(blocks, threads) *
@@ -328,9 +334,9 @@ inline size_t packed_product_scratch_bytes() {
     return static_cast<size_t>(omp_get_max_threads()) * sizeof(packed_product_detail::Scratch);
 }
 
-// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate, or as `general` says. bias and
-// general may be nullptr. scratch: packed_product_scratch_bytes, aligned to 64 bytes. 2*M*N*K operations, or
-// about half of them if c is symmetric; bound by arithmetic.
+// c (M, N) = op(a) op(b) + bias (N), or += op(a) op(b) with accumulate, or as `general` says. M, N and K are
+// positive. bias and general may be nullptr. scratch: packed_product_scratch_bytes, aligned to 64 bytes.
+// 2*M*N*K operations, or about half of them if c is symmetric; bound by arithmetic.
 template <class T, class Result>
 void packed_product(Result* c, Operand<T> a, Operand<T> b, const T* bias, size_t M, size_t N, size_t K,
                     bool accumulate, void* scratch, const GeneralProduct<Result>* general = nullptr) {
