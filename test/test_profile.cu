@@ -221,7 +221,8 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
         EXPECT_TRUE(says(table, part)) << part;
 }
 
-// Peaks that were measured while other programs were busy, or below the speed of the caches.
+// Peaks that were measured while other programs were busy, or below the speed of the caches. A sleep may end
+// 20 ms late on a busy machine, so the rates lie far apart.
 TEST(Profile, NoOperationIsFasterThanAPeak) {
     Profile profile;
     profile.measure(1);
@@ -229,14 +230,14 @@ TEST(Profile, NoOperationIsFasterThanAPeak) {
         profile.begin_step();
         profile.begin("in caches", {.bytes = 60 << 20}, nullptr);
         std::this_thread::sleep_for(std::chrono::microseconds(200));
-        profile.begin("in memory", {.bytes = 600 << 20}, nullptr);
+        profile.begin("in memory", {.bytes = 80 << 20}, nullptr);
         std::this_thread::sleep_for(std::chrono::milliseconds(40));
         profile.begin("product", {.bytes = 1, .flops = 90'000'000, .product = {10, 20, 30}}, nullptr);
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         profile.end(nullptr);
         profile.end_step(100);
     }
-    const nlohmann::ordered_json report = profile.report({.bytes_per_second = 4e9, .flops_per_second = 3e9}),
+    const nlohmann::ordered_json report = profile.report({.bytes_per_second = 5e8, .flops_per_second = 3e9}),
                                  &rows = report["operations"];
     ASSERT_EQ(rows.size(), 3u);
     const auto per_second = [&](size_t row, const char* amount) {
