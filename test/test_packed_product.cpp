@@ -46,7 +46,7 @@ std::vector<float> part_of(const std::vector<float>& whole) {
 
 TEST(PackedProduct, AnElementHasTheSameBitsInALargerProductAndWithOneThread) {
     const int threads = omp_get_max_threads();
-    for (const size_t K : {1, 255, 256, 257, 512, 530}) {
+    for (const size_t K : {1, 256, 257, 530}) {
         for (const bool turn_a : {false, true}) {
             for (const bool turn_b : {false, true}) {
                 SCOPED_TRACE(testing::Message() << "K " << K << ", " << turn_a << turn_b);

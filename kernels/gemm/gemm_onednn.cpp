@@ -88,15 +88,15 @@ dnnl::matmul::primitive_desc describe(const GeneralShape& s) {
     return description;
 }
 
-// True if packed_product() is faster in fp32. Without AVX-512 it is, over a whole step. GFLOP/s of two cores
-// of a Zen 3, oneDNN's and packed: at 256x768x768 forward 140 and 147, backward_input 132 and 149,
-// backward_weight 143 and 152; at 768x128x512 143 and 135, 145 and 145, 92 and 145.
-bool packs_fp32() {
-#ifdef __FMA__
-    return !onednn_has(dnnl::cpu_isa::avx512_core);
-#else
-    return false;  // compiled without multiply-adds; oneDNN chooses its instructions when the program runs
-#endif
+// True if packed_product() is faster than oneDNN. In fp32 it is where oneDNN has no AVX-512, over a whole
+// step. GFLOP/s of two cores of a Zen 3, oneDNN's and packed: at 256x768x768 forward 140 and 147,
+// backward_input 132 and 149, backward_weight 143 and 152; at 768x128x512 143 and 135, 145 and 145, 92 and
+// 145. A build for processors without multiply-adds leaves fp32 to oneDNN, which chooses its instructions
+// when it runs.
+template <class T>
+bool packed_is_faster() {
+    if constexpr (std::is_same_v<T, bfloat16>) return !onednn_multiplies_bf16_fast();
+    else return simt::cpu_multiply_adds && !onednn_has(dnnl::cpu_isa::avx512_core);
 }
 
 // Rows of weight and dweight that are a multiple of 4096 bytes apart fall into the same cache sets, and
@@ -207,17 +207,17 @@ Gemm::Gemm(Options options) : state_(std::make_unique<State>()) {
     const auto packs = [](OnCpu choice, bool faster) {
         return choice == OnCpu::packed || (choice == OnCpu::automatic && faster);
     };
-    state_->pack_fp32 = packs(options.fp32, packs_fp32());
-    state_->pack_bf16 = packs(options.bf16, !onednn_multiplies_bf16_fast());
+    state_->pack_fp32 = packs(options.fp32, packed_is_faster<float>());
+    state_->pack_bf16 = packs(options.bf16, packed_is_faster<bfloat16>());
 }
 Gemm::~Gemm() = default;
 
 template <class T>
 size_t Gemm::workspace_bytes(size_t N, size_t C, size_t OC) {
     size_t bytes = std::max(gemm_bias_gradient_scratch_bytes<T>(N, OC), packed_product_scratch_bytes());
-    // Where oneDNN does not multiply, its scratch is not needed. For widened bf16 it would be whole
-    // matrices: 25 GB for 64 x 1024 tokens of GPT-2 124M.
-    if (std::is_same_v<T, bfloat16> ? !onednn_multiplies_bf16_fast() : packs_fp32()) return bytes;
+    // oneDNN needs its scratch only if it multiplies. Where it would widen bf16, that scratch has the size of
+    // whole matrices: 25 GB for 64 x 1024 tokens of GPT-2 124M.
+    if (packed_is_faster<T>()) return bytes;
     for (const Form form : all_forms) {
         if (const auto description = describe<T>(form, {N, C, OC}))
             bytes = std::max(bytes, description.scratchpad_desc().get_size());
@@ -267,7 +267,7 @@ void Gemm::product(const Product& shape, T* out, Factor<T> a, Factor<T> b, strea
 template <class T>
 size_t Gemm::product_workspace_bytes(size_t M, size_t N, size_t K) {
     size_t bytes = packed_product_scratch_bytes();
-    if (std::is_same_v<T, float> || !onednn_multiplies_bf16_fast()) return bytes;
+    if (std::is_same_v<T, float> || packed_is_faster<T>()) return bytes;
     for (const bool transposed_a : {false, true}) {
         for (const bool transposed_b : {false, true}) {
             for (const float factor : {0.0f, 2.0f}) {

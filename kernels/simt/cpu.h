@@ -40,6 +40,12 @@ constexpr int cpu_vector_bytes = 64;
 #else
 constexpr int cpu_vector_bytes = 32;
 #endif
+// True if these programs were compiled with its instructions that multiply and add at once.
+#ifdef __FMA__
+constexpr bool cpu_multiply_adds = true;
+#else
+constexpr bool cpu_multiply_adds = false;
+#endif
 }  // namespace simt
 
 namespace simt {
