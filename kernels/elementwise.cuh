@@ -1,5 +1,7 @@
 // elementwise.cuh: out[i] = f(inp[i], ...): the frame of kernels whose element i depends only on element
 //   i of their inputs
+//   Its bits depend on nothing else: neither on n nor on whether a whole vector is computed. So fmaf says
+//   which product of a sum of two is fused; compilers differ in it, and g++ in a vector and a remainder.
 #pragma once
 #include <algorithm>
 

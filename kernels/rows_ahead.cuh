@@ -22,6 +22,7 @@ __device__ __forceinline__ void for_each_row_ahead(size_t first, size_t last, si
             }
             UNROLL
             for (int u = 0; u < rows_ahead; u++) {
+                simt::one_at_a_time();
                 if (row + u * step < last) add(widen(held[u]), row + u * step);
             }
         }

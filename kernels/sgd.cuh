@@ -32,12 +32,11 @@ __global__ void sgd_kernel(T* params, float* master, float* b, const float* grad
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
         Vec<float, M> g = load_streaming<M>(grads + i), p = load_streaming<M>(master + i);
         UNROLL
-        for (int k = 0; k < M; k++) g[k] = g[k] * scale + c.weight_decay * p[k];
+        for (int k = 0; k < M; k++) g[k] = fmaf(g[k], scale, c.weight_decay * p[k]);
         if constexpr (Momentum) {
             Vec<float, M> buffer = load_streaming<M>(b + i);
             UNROLL
             for (int k = 0; k < M; k++) {
-                // Written out, because compilers differ in which product of a sum they fuse.
                 buffer[k] = fmaf(c.momentum, buffer[k], g[k]);
                 g[k] = fmaf(of_gradient, g[k], of_buffer * buffer[k]);
             }

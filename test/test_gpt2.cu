@@ -212,6 +212,7 @@ TEST(GPT2, AStepWithoutTargetsChangesNothing) {
     for (const Optimizer optimizer :
          {Optimizer::adamw, Optimizer::adam, Optimizer::sgd, Optimizer::rmsprop, Optimizer::muon}) {
         SCOPED_TRACE(static_cast<int>(optimizer));
+        if (simt::checked && optimizer != Optimizer::adamw && optimizer != Optimizer::muon) continue;
         expect_a_step_without_targets_changes_nothing<float>(optimizer);
         expect_a_step_without_targets_changes_nothing<bfloat16>(optimizer);
     }

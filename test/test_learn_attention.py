@@ -212,8 +212,9 @@ class Experiment(FolderTest):
             T = int(T.replace(",", ""))
             self.assertEqual(float(naive) * 2**20, 4 * (attention.HEADS + 1) * T * T)
             self.assertEqual(float(tiles) * 2**10, 2 * 4 * attention.HEADS * T)
+        # What oneDNN's products want for themselves depends on the processor: 1.3 MiB in all with AVX2, 1.4 with AVX-512.
         shortest = attention.measure([256], 0.001)["blocks"][256]
-        self.assertEqual(f"{(shortest['kept'] + shortest['scratch']) / 2**20:.1f}", rows[0][3])
+        self.assertAlmostEqual((shortest["kept"] + shortest["scratch"]) / 2**20, float(rows[0][3]), delta=0.15)
 
     def test_the_picture_shows_what_was_measured(self):
         picture, figures, seen, out = self.folder / "picture.png", [], [], io.StringIO()

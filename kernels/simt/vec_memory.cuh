@@ -188,7 +188,7 @@ __device__ Vec<bfloat16, N> round(const Vec<float, N>& v) {
 
 }  // namespace detail
 
-// For a loop that fills an array of vectors under a condition. It keeps g++'s loop vectoriser away,
+// For a loop that fills or reads an array of vectors under a condition. It keeps g++'s loop vectoriser away,
 // which loses some of the vectors (12.2, -O3).
 __device__ __forceinline__ void one_at_a_time() {
 #ifndef __CUDACC__
