@@ -1,7 +1,8 @@
 // elementwise.cuh: out[i] = f(inp[i], ...): the frame of kernels whose element i depends only on element
 //   i of their inputs
-//   Its bits depend on nothing else: neither on n nor on whether a whole vector is computed. So fmaf says
-//   which product of a sum of two is fused; compilers differ in it, and g++ in a vector and a remainder.
+//   Its bits depend neither on n nor on whether it is computed in a whole vector or in the remainder (but
+//   for subnormals in bfloat16). Where a sum has two products, fmaf says which one is fused: compilers choose
+//   differently, and g++ chose one for the vectors and the other for the remainder.
 #pragma once
 #include <algorithm>
 
@@ -62,6 +63,7 @@ __device__ __forceinline__ void map_vectors(To* out, const From* inp, size_t n, 
         }
         UNROLL
         for (int v = 0; v < mapped_vectors<W>; v++) {
+            simt::one_at_a_time();
             const size_t at = begin + v * step;
             if (at + N <= n) {
                 Vec<float, N> x = widen(raw[v]);

@@ -74,7 +74,8 @@ TYPED_TEST(DecodeSample, DrawsTheTokensOfThePlainLoops) {
     const bool slow = TypeParam::threads > 1;
     for (const size_t V : {1, 2, 7, 131, 1023, 1025, 50257, 200003}) {
         for (int kind = 0; kind < 5; kind++) {
-            if (V > (slow ? 2000 : 100000) && (kind != 1 || simt::checked)) continue;
+            if (V > (slow ? 2000 : 100000) && kind != 1) continue;
+            if (V > 100000 && slow && simt::checked) continue;
             std::vector<float> logits = random_logits(V, kind == 0 ? 0.01f : 4.0f, seed++);
             for (size_t i = 0; i < V; i++) {
                 if (kind == 2) logits[i] = 1.25f;

@@ -265,12 +265,12 @@ TEST_F(Resume, ARunThatIsStoppedBeforeItsFirstStepSaysHowToBeginItAgain) {
 // `timeout`, torchrun, SLURM, mpirun, dropped terminals and Ctrl-C through a launcher send one request as two
 // signals. A step takes longer than the time between them, and a checkpoint is being written.
 TEST_F(Resume, OneRequestThatCameAsTwoSignalsKilledTheRunWithoutACheckpoint) {
-    const std::string slow = simt::checked ? " --total-batch 128" : " --total-batch 48000";
+    const std::string slow = simt::checked ? " --total-batch 128" : " --total-batch 96000";
     for (const auto& [first, second] :
          {std::pair{SIGTERM, SIGTERM}, std::pair{SIGINT, SIGINT}, std::pair{SIGINT, SIGTERM},
           std::pair{SIGUSR1, SIGUSR1}, std::pair{SIGHUP, SIGHUP}}) {
         for (const int gap_ms : {0, 300, 10, 30}) {
-            if (simt::checked && gap_ms == 10) break;
+            if (simt::checked && gap_ms == 10) break;  // it takes two seconds for each
             fs::remove_all(run);
             Process process("--steps 1000000 --checkpoint-every 1000000" + to_run + slow, folder / "out");
             wait_for_step(process, run, 1);

@@ -209,8 +209,8 @@ TEST(Gpt2Tokenizer, EncodesTextsOfAnyScriptInPieces) {
     }
 }
 
-// A quadratic merge would take hours: 2^20 letters that are a single word. The limit leaves room for a
-// sanitizer and a busy machine.
+// A quadratic merge would take hours: 2^20 letters (2^18 in a checked build) that are a single word. The
+// limit leaves room for a sanitizer and a busy machine.
 TEST(Gpt2Tokenizer, OneLongWordIsNotQuadratic) {
     const std::clock_t start = std::clock();  // CPU time of this process: other work does not count
     for (const char letter : {'a', '=', ' ', '7', '\xFF'}) {

@@ -101,7 +101,7 @@ if(FLATGPT_TESTS)
     set(long test_data_parallel test_generate_program test_resume test_train_program test_training test_watch_program)
     # The kernels and the models also run with other orders of blocks and warps, with approximate instructions
     # that are wrong by as many ulp as docs/software-gpu.md says, and with truncated sums of products. The
-    # descending order is among the long tests.
+    # descending order is among the long tests. test_elementwise compares bits, which such instructions change.
     set(kernel_tests test_attention test_capped_cross_entropy test_column_sum test_cross_entropy test_decode_attention test_decode_matmul test_encoder
         test_gelu test_global_norm test_gpt2 test_layernorm test_llama test_mma test_optimizers test_random test_relu2 test_rmsnorm test_rope test_simt
         test_swiglu)

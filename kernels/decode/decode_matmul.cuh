@@ -105,6 +105,7 @@ __device__ __forceinline__ void multiply(typename Tiling::Sum (&sums)[Tiling::ro
             }
             UNROLL
             for (int u = 0; u < ahead; u++) {
+                simt::one_at_a_time();
                 if (begin + u * step < C)
                     add(begin + u * step, [&](int r) INLINE { return widen(held[u][r]); });
             }

@@ -188,8 +188,8 @@ __device__ Vec<bfloat16, N> round(const Vec<float, N>& v) {
 
 }  // namespace detail
 
-// For a loop that fills or reads an array of vectors under a condition. It keeps g++'s loop vectoriser away,
-// which loses some of the vectors (12.2, -O3).
+// For a loop that fills or reads an array of vectors under a condition: g++'s loop vectoriser (12.2, -O3)
+// would lose some of the vectors, and this keeps it away.
 __device__ __forceinline__ void one_at_a_time() {
 #ifndef __CUDACC__
     asm volatile("");
