@@ -69,7 +69,8 @@ __global__ void muon_update_kernel(T* params, float* master, const T* x, size_t 
         const Vec<float, M> direction = load<M>(x + i);
         Vec<float, M> p = load_streaming<M>(master + i);
         UNROLL
-        for (int k = 0; k < M; k++) p[k] = fmaf(p[k], decay_factor, -(step_size * direction[k]));
+        for (int k = 0; k < M; k++)
+            p[k] = fused_multiply_add(p[k], decay_factor, -(step_size * direction[k]));
         store_streaming(master + i, p);
         if (separate) store(params + i, p);
     });

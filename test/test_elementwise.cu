@@ -5,6 +5,7 @@
 
 #include "common.cuh"
 #include "kernels/adamw.cuh"
+#include "kernels/decode/cap_logits.cuh"
 #include "kernels/gelu.cuh"
 #include "kernels/muon.cuh"
 #include "kernels/relu2.cuh"
@@ -18,9 +19,9 @@ class Elementwise : public testing::Test {};
 using Widths = simt::TestWidths<testing::Types, 32>;
 TYPED_TEST_SUITE(Elementwise, Widths);
 
-// A CPU's thread has a share of 32 vectors. If the arrays are aligned, these are several shares of vectors
-// and a remainder.
-constexpr size_t shares = 2 * 32 * 32 + 21, arrays = 4;
+// A CPU's thread has a share of 32 vectors. If the arrays are aligned, these elements are several shares of
+// vectors and a remainder.
+constexpr size_t elements = 2 * 32 * 32 + 21, arrays = 4;
 
 // kernel(a, b, c, d, n) changes some of its arrays. The bits that they hold afterwards, if they begin
 // `offset` elements behind an aligned address and n of their elements are computed.
@@ -28,7 +29,7 @@ template <class T, class Kernel>
 std::vector<std::vector<uint32_t>> results(size_t offset, size_t n, Kernel kernel) {
     std::vector<simt::DeviceBuffer<T>> buffers;
     for (size_t i = 0; i < arrays; i++) {
-        auto values = random_values<T>(shares, static_cast<unsigned>(i + 1));
+        auto values = random_values<T>(elements, static_cast<unsigned>(i + 1));
         if (i == 3) std::ranges::transform(values, values.begin(), [](float x) { return std::abs(x); });
         values.insert(values.begin(), offset, 0.0f);
         buffers.push_back(upload<T>(values));
@@ -48,9 +49,9 @@ std::vector<std::vector<uint32_t>> results(size_t offset, size_t n, Kernel kerne
 template <class T, class Kernel>
 void expect_the_same_bits(const char* name, Kernel kernel) {
     SCOPED_TRACE(name);
-    auto whole = results<T>(0, shares, kernel);
-    EXPECT_NE(whole, results<T>(0, shares, [](T*, T*, T*, T*, size_t) {})) << "nothing was computed";
-    EXPECT_EQ(results<T>(1, shares, kernel), whole) << "one by one";
+    auto whole = results<T>(0, elements, kernel);
+    EXPECT_NE(whole, results<T>(0, elements, [](T*, T*, T*, T*, size_t) {})) << "nothing was computed";
+    EXPECT_EQ(results<T>(1, elements, kernel), whole) << "one by one";
     const size_t remainder = 32 * 16 / sizeof(T) - 1;
     for (auto& values : whole) values.resize(remainder);
     EXPECT_EQ(results<T>(0, remainder, kernel), whole) << "in a remainder";
@@ -64,6 +65,7 @@ TYPED_TEST(Elementwise, AnElementsBitsDependOnItAlone) {
         expect_the_same_bits<T>(
             "gelu backward", [](T* dx, T* x, T*, T*, size_t n) { gelu_backward<W>(dx, dx, x, n, nullptr); });
         expect_the_same_bits<T>("relu2", [](T* x, T*, T*, T*, size_t n) { relu2_forward<W>(x, n, nullptr); });
+        expect_the_same_bits<T>("cap", [](T* z, T*, T*, T*, size_t n) { cap_logits<W>(z, n, 15, nullptr); });
         expect_the_same_bits<T>("relu2 backward", [](T* dx, T*, T*, T* act, size_t n) {
             relu2_backward<W>(dx, dx, act, n, nullptr);
         });

@@ -212,9 +212,10 @@ class Experiment(FolderTest):
             T = int(T.replace(",", ""))
             self.assertEqual(float(naive) * 2**20, 4 * (attention.HEADS + 1) * T * T)
             self.assertEqual(float(tiles) * 2**10, 2 * 4 * attention.HEADS * T)
-        # What oneDNN's products want for themselves depends on the processor: 1.3 MiB in all with AVX2, 1.4 with AVX-512.
+        # oneDNN's products take more scratch on a processor with AVX-512, so the chapter names two figures.
+        with_avx512 = re.search(r"With AVX-512\s+it takes ([\d.]+) MiB at", CHAPTER)[1]
         shortest = attention.measure([256], 0.001)["blocks"][256]
-        self.assertAlmostEqual((shortest["kept"] + shortest["scratch"]) / 2**20, float(rows[0][3]), delta=0.15)
+        self.assertIn(f"{(shortest['kept'] + shortest['scratch']) / 2**20:.1f}", (rows[0][3], with_avx512))
 
     def test_the_picture_shows_what_was_measured(self):
         picture, figures, seen, out = self.folder / "picture.png", [], [], io.StringIO()
