@@ -46,7 +46,7 @@ void expect_matches(const simt::DeviceBuffer<Stored>& actual, const Values& expe
 
 const Shape shapes[] = {{1, 8, 8},      {3, 768, 33},   {7, 5, 13},     {64, 128, 512}, {17, 72, 130},
                         {1, 1, 1},      {255, 96, 256}, {33, 1024, 40}, {40, 40, 1024}, {130, 257, 48},
-                        {600, 24, 100}, {2, 600, 1100}, {300, 260, 40}, {40, 260, 530}};
+                        {600, 24, 100}, {2, 600, 1100}, {300, 260, 40}, {40, 260, 530}, {9, 2100, 70}};
 
 template <class T_, Gemm::OnCpu on_cpu_>
 struct Case {
@@ -129,6 +129,76 @@ TYPED_TEST(GemmTest, ForwardGeluMatchesDoublePrecision) {
         // gelu's slope is at most 1.13: it passes on the error of pre_gelu, and adds one rounding
         for (Bounded& x : expected) x = {plain::gelu(x.value), 1.13 * x.size()};
         expect_matches(out, expected);
+    });
+}
+
+// A weight of int8 and its scales.
+struct Int8Matrix {
+    std::vector<float> values, scales;
+    simt::DeviceBuffer<int8_t> values_;
+    simt::DeviceBuffer<float> scales_;
+
+    Int8Matrix(size_t OC, size_t C) : scales(random_values<float>(OC, 8, 0.002f, 0.01f)) {
+        std::mt19937 generator(7);
+        for (size_t i = 0; i < OC * C; i++)
+            values.push_back(static_cast<float>(static_cast<int>(generator() % 255) - 127));
+        values_ = upload<int8_t>(values);
+        scales_ = upload<float>(scales);
+    }
+    Gemm::Int8Weight weight() const { return {values_.data(), scales_.data()}; }
+    Values dequantized() const {
+        Values weight = exact(values);
+        const size_t C = values.size() / scales.size();
+        for (size_t i = 0; i < weight.size(); i++) weight[i].value *= scales[i / C];
+        return weight;
+    }
+};
+
+TYPED_TEST(GemmTest, ForwardInt8MatchesDoublePrecision) {
+    using T = typename TypeParam::T;
+    constexpr bool rounds_inp = std::is_same_v<T, bfloat16> && TypeParam::on_cpu == Gemm::OnCpu::packed;
+    this->for_every_shape([&](const Layer<T>& l) {
+        const Int8Matrix matrix(l.OC, l.C);
+        const auto scratch = poisoned<char>(Gemm::int8_scratch_bytes<T>(l.N, l.C, l.OC));
+        const auto out = poisoned<T>(l.N * l.OC), sums = poisoned<T>(l.N * l.OC);
+        const Values weight = matrix.dequantized();
+        Values expected(l.N * l.OC);
+        plain::matmul_forward(expected.data(), exact(l.inp).data(), weight.data(), exact(l.bias).data(), l.N,
+                              l.C, l.OC);
+        std::vector<double> bounds;
+        for (size_t i = 0; i < expected.size(); i++) {
+            bounds.push_back(8 * epsilon<T> * expected[i].size());
+            if (!rounds_inp) continue;
+            // Every element is off by half a step of its group at most, besides the rounding of the result.
+            bounds[i] =
+                8 * epsilon<float> * expected[i].size() + 1.01 * epsilon<T> * std::abs(expected[i].value);
+            const float* const row = &l.inp[i / l.OC * l.C];
+            for (size_t c = 0; c < l.C; c += 64) {
+                double largest = 0, weights = 0;
+                for (size_t k = c; k < std::min(c + 64, l.C); k++) {
+                    largest = std::max(largest, std::abs(static_cast<double>(row[k])));
+                    weights += std::abs(weight[i % l.OC * l.C + k].value);
+                }
+                bounds[i] += 0.5001 * largest / 127 * weights;
+            }
+        }
+        const auto expect = [&](const auto& actual, double slope) {
+            const std::vector<float> values = download(actual);
+            for (size_t i = 0; i < values.size(); i++)
+                ASSERT_NEAR(values[i], expected[i].value, slope * bounds[i] + 1e-37) << "element " << i;
+            EXPECT_LE(relative_error(values, expected), (std::is_same_v<T, float> ? 1e-5 : 1.5e-2));
+        };
+        const auto product = [&](Activation activation) {
+            this->gemm->forward_int8(out.data(), l.inp_.data(), matrix.weight(), l.bias_.data(), l.N, l.C,
+                                     l.OC, const_cast<char*>(scratch.data()), nullptr, activation,
+                                     sums.data());
+        };
+        product(Activation::none);
+        expect(out, 1);
+        product(Activation::gelu);
+        expect(sums, 1);
+        for (Bounded& x : expected) x.value = plain::gelu(x.value);
+        expect(out, 1.2);  // gelu's slope is at most 1.13, and its result is rounded
     });
 }
 

@@ -72,11 +72,18 @@ class MovedCheckout(FolderTest):
         kernels = [command["command"] for command in commands if command["file"].endswith("gemm_unfused.cu")]
         self.assertEqual([re.findall(r"-march=\S+", command) for command in kernels], [[f"-march={chosen}"]])
 
-    def test_processors_that_the_compiler_does_not_know_were_found_out_by_every_compilation(self):
-        options = ["-DFLATGPT_MARCH=z80", "-DFLATGPT_TESTS=OFF", "-DFLATGPT_BENCHMARKS=OFF"]
-        result = subprocess.run(["cmake", "--preset", "release", "-B", self.folder / "build", *options], cwd=ROOT, capture_output=True, text=True)
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("FLATGPT_MARCH is z80, which the compiler's -march does not take; expected native", " ".join(result.stderr.split()))
+    # They would otherwise fail in every compilation, or, kept by CMake, in every later make that names none.
+    def test_choices_that_cannot_be_are_refused_once(self):
+        build = self.folder / "build"
+        for choice, reason in {
+            "FLATGPT_MARCH=z80": "FLATGPT_MARCH is z80, which the compiler's -march does not take; expected native",
+            "FLATGPT_FETCH=on": "FLATGPT_FETCH=on; expected OFF, ON or ALL",
+        }.items():
+            options = [f"-D{choice}", "-DFLATGPT_TESTS=OFF", "-DFLATGPT_BENCHMARKS=OFF"]
+            result = subprocess.run(["cmake", "--preset", "release", "-B", build, *options], cwd=ROOT, capture_output=True, text=True)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(reason, " ".join(result.stderr.split()))
+            self.assertNotRegex((build / "CMakeCache.txt").read_text(), re.compile(rf"^{choice.partition('=')[0]}:", re.MULTILINE))
 
     # The checkout in which the program was compiled is still there, with data of its own, which differs from the
     # copy's.

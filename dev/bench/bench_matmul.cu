@@ -2,6 +2,7 @@
 //   bench_matmul --N 768 --C 128 --OC 128,384,512 --dtype fp32
 //   bench_matmul --preset 1558M --cold
 #include "bench.h"
+#include "kernels/quantize.cuh"
 
 namespace {
 
@@ -38,6 +39,21 @@ void bench_forward_gelu(BenchRun& run) {
     run.measure(l.cost(0, 1), [&](stream_t stream) {
         l.gemm.forward(l.out.data(), l.inp.data(), l.weight.data(), l.bias.data(), l.N, l.C, l.OC, stream,
                        Activation::gelu, pre_gelu.data());
+    });
+}
+
+// Weights of int8, as a prompt has them with generate_gpt2 --quantize int8.
+template <class T>
+void bench_forward_int8(BenchRun& run) {
+    Layer<T> l(run);
+    simt::DeviceBuffer<int8_t> weight(l.OC * l.C);
+    simt::DeviceBuffer<float> scales(l.OC);
+    simt::DeviceBuffer<char> scratch(Gemm::int8_scratch_bytes<T>(l.N, l.C, l.OC));
+    quantize(weight.data(), scales.data(), random_buffer<float>(l.C * l.OC).data(), l.OC,
+             static_cast<int>(l.C), stream_t{});
+    run.measure(l.cost(), [&](stream_t stream) {
+        l.gemm.forward_int8(l.out.data(), l.inp.data(), {weight.data(), scales.data()}, l.bias.data(), l.N,
+                            l.C, l.OC, scratch.data(), stream);
     });
 }
 
@@ -88,6 +104,7 @@ int main(int argc, char** argv) {
             return shapes;
         });
     bench.add("matmul_forward", BENCH_TYPES(bench_forward));
+    bench.add("matmul_forward_int8", BENCH_TYPES(bench_forward_int8));
     bench.add("matmul_forward_gelu", BENCH_TYPES(bench_forward_gelu));
     bench.add("matmul_backward_input", BENCH_TYPES(bench_backward_input));
     bench.add("matmul_backward_input_gelu", BENCH_TYPES(bench_backward_input_gelu));

@@ -1,5 +1,5 @@
 // gemm.h: the matrix products of training, in exactly the forms that the model uses, by a vendor library
-//   forward:  out (N, OC) = inp (N, C) weight^T + bias
+//   forward:  out (N, OC) = inp (N, C) weight^T + bias, also with a weight of int8
 //   backward: dinp (N, C) = dout (N, OC) weight,   dweight (OC, C) = or += dout^T inp
 //   product:  out (M, N) = alpha op(a) (M, K) op(b) (K, N) + beta add (M, N), for Muon, in batches
 //   All matrices are row-major and contiguous; weight is (OC, C) = (out, in). T is float or bfloat16.
@@ -11,6 +11,7 @@
 //   gemm_cublaslt.cpp (GPU) or gemm_onednn.cpp (CPU) implements this interface, whichever the build links.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,7 +30,8 @@ struct Factor {
 
 class Gemm {
 public:
-    // Who computes forward and backward on a CPU: the library, or packed_product.h, which widens bfloat16.
+    // Who computes forward and backward on a CPU: the library, or packed_product.h, which widens bfloat16, and
+    // int8_product.h.
     enum class OnCpu { automatic, library, packed };  // automatic: whichever is faster on this processor
     struct Options {
         bool tf32 = false;
@@ -52,6 +54,20 @@ public:
     template <class T>
     void forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC,
                  stream_t stream, Activation activation = {}, T* pre_activation = nullptr);
+
+    // forward with a weight of int8 and a scale for each of its rows (quantize.cuh). In bf16 a CPU rounds inp
+    // to int8, too, where that is faster (int8_product.h); otherwise the weight is converted to T. scratch:
+    // int8_scratch_bytes, aligned to 64 bytes.
+    struct Int8Weight {
+        const int8_t* values;
+        const float* scales;
+    };
+    template <class T>
+    void forward_int8(T* out, const T* inp, Int8Weight weight, const T* bias, size_t N, size_t C, size_t OC,
+                      void* scratch, stream_t stream, Activation activation = {},
+                      T* pre_activation = nullptr);
+    template <class T>
+    static size_t int8_scratch_bytes(size_t N, size_t C, size_t OC);
 
     // dinp (N, C) = dout (N, OC) weight. With an activation, of which inp was the result:
     // dinp = (dout weight) * activation'(pre_activation (N, C)).

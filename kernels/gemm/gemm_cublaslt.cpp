@@ -366,8 +366,24 @@ size_t Gemm::product_workspace_bytes(size_t, size_t, size_t) {
     return library_workspace_bytes();
 }
 
+template <class T>
+size_t Gemm::int8_scratch_bytes(size_t, size_t C, size_t OC) {
+    return OC * C * sizeof(T);
+}
+
+template <class T>
+void Gemm::forward_int8(T* out, const T* inp, Int8Weight weight, const T* bias, size_t N, size_t C, size_t OC,
+                        void* scratch, stream_t stream, Activation activation, T* pre_activation) {
+    T* const converted = static_cast<T*>(scratch);
+    gemm_dequantize(converted, weight.values, weight.scales, OC, C, stream);
+    forward(out, inp, converted, bias, N, C, OC, stream, activation, pre_activation);
+}
+
 #define INSTANTIATE(T) \
     template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
+    template void Gemm::forward_int8(T*, const T*, Int8Weight, const T*, size_t, size_t, size_t, void*, \
+                                     stream_t, Activation, T*); \
+    template size_t Gemm::int8_scratch_bytes<T>(size_t, size_t, size_t); \
     template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t, \
                                 Activation, T*); \
     template void Gemm::backward_input(T*, const T*, const T*, size_t, size_t, size_t, stream_t, Activation, \

@@ -1,9 +1,10 @@
-// gemm_unfused.cu: the activations, column_sum.cuh and add_rows.cuh compiled for the two types, and
-//   out += bias
+// gemm_unfused.cu: the activations, column_sum.cuh, add_rows.cuh and dequantize compiled for the two types,
+//   and out += bias
 #include "kernels/add_rows.cuh"
 #include "kernels/column_sum.cuh"
 #include "kernels/gelu.cuh"
 #include "kernels/gemm/gemm_unfused.h"
+#include "kernels/quantize.cuh"
 
 namespace {
 
@@ -49,6 +50,12 @@ void gemm_activation_backward(Activation activation, T* dinp, const T* dout, con
 }
 
 template <class T>
+void gemm_dequantize(T* out, const int8_t* weight, const float* scales, size_t OC, size_t C,
+                     stream_t stream) {
+    dequantize(out, weight, scales, OC, static_cast<int>(C), stream);
+}
+
+template <class T>
 void gemm_bias_gradient(float* dbias, const T* dout, size_t N, size_t OC, void* scratch, stream_t stream) {
     column_sum(dbias, dout, N, OC, static_cast<float*>(scratch), stream);
 }
@@ -64,6 +71,8 @@ size_t gemm_bias_gradient_scratch_bytes(size_t N, size_t OC) {
 
 template void gemm_add_bias(float*, const float*, size_t, size_t, stream_t);
 template void gemm_add_bias(bfloat16*, const bfloat16*, size_t, size_t, stream_t);
+template void gemm_dequantize(float*, const int8_t*, const float*, size_t, size_t, stream_t);
+template void gemm_dequantize(bfloat16*, const int8_t*, const float*, size_t, size_t, stream_t);
 template void gemm_activation_forward(Activation, float*, const float*, size_t, stream_t);
 template void gemm_activation_forward(Activation, bfloat16*, const bfloat16*, size_t, stream_t);
 template void gemm_activation_backward(Activation, float*, const float*, const float*, size_t, stream_t);

@@ -2,6 +2,7 @@
 //   width, for host code
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/activation.h"
 #include "kernels/simt/bfloat16.h"
@@ -18,6 +19,10 @@ void gemm_activation_backward(Activation activation, T* dinp, const T* dout, con
 // out (N, OC) += bias (OC)
 template <class T>
 void gemm_add_bias(T* out, const T* bias, size_t N, size_t OC, stream_t stream);
+
+// out (OC, C) = weight * the scales (OC) of its rows (quantize.cuh)
+template <class T>
+void gemm_dequantize(T* out, const int8_t* weight, const float* scales, size_t OC, size_t C, stream_t stream);
 
 // dbias (OC) += column sums of dout (N, OC)
 template <class T>

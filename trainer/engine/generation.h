@@ -1,6 +1,7 @@
 // generation.h: what a block's operations find when the model generates (decoder.h) instead of training: its
 // weights as T or int8, and the cache of keys and values. The block is the same one.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -32,8 +33,8 @@ struct GenerationState {
     Arena& cache_memory;
     std::vector<Weight> weights = {};  // by TensorId
     std::vector<Cache> caches = {};    // by block
-    // Scratch: with int8, the matrix that a prompt is multiplied by, as T; and that of decode_attention.
-    T* dequantized = nullptr;
+    // Scratch: of a prompt's products with int8 weights, and of decode_attention.
+    std::byte* int8_scratch = nullptr;
     float* attention_scratch = nullptr;
 
     // On the device: the number of tokens in the cache before this pass, and behind it the pass's tokens.

@@ -41,7 +41,7 @@ Generator<T>::~Generator() {
 template <class T>
 void Generator<T>::reserve() {
     GenerationState<T>& g = decoder_.state();
-    size_t longest_row = 0, largest_matrix = 0;
+    size_t longest_row = 0, int8_scratch = 0;
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
         const auto [rows, columns] = table_.matrix(id);
@@ -51,7 +51,9 @@ void Generator<T>::reserve() {
         if (g.options.int8 && t.int8) {
             memory_.parameters.reserve(g.weights[id].quantized, elements);
             memory_.parameters.reserve(g.weights[id].scales, rows);
-            if (table_.is_block(t.group)) largest_matrix = std::max(largest_matrix, elements);
+            if (table_.is_block(t.group))
+                int8_scratch =
+                    std::max(int8_scratch, Gemm::int8_scratch_bytes<T>(context_.rows(), columns, rows));
         } else {
             memory_.parameters.reserve(g.weights[id].values, elements);
         }
@@ -59,7 +61,7 @@ void Generator<T>::reserve() {
     family_->reserve(memory_.activations, memory_.workspace);
     decoder_.reserve(memory_.activations);
     memory_.workspace.reserve(staging_, std::max(staging_floats, longest_row));
-    if (g.options.int8) memory_.workspace.reserve(g.dequantized, largest_matrix);
+    if (g.options.int8) memory_.workspace.reserve(g.int8_scratch, int8_scratch);
     memory_.workspace.reserve(gemm_workspace_, decoder_.gemm_workspace_bytes());
 }
 

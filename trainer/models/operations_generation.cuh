@@ -2,7 +2,6 @@
 #pragma once
 #include "kernels/decode/decode_attention.cuh"
 #include "kernels/decode/decode_encoder.cuh"
-#include "kernels/quantize.cuh"
 #include "trainer/engine/generation.cuh"
 #include "trainer/models/operations.h"
 
@@ -60,9 +59,9 @@ void Operations<T>::generate_product(const char* name, T* out, const T* inp, con
     operation(name, {});
     if (!g.is_prompt) return decode_product(out, inp, weight, bias, {rows(), C, OC}, activation, stream());
     if (weight.quantized)
-        dequantize(g.dequantized, weight.quantized, weight.scales, OC, static_cast<int>(C), stream());
-    gemm().forward(out, inp, weight.quantized ? g.dequantized : weight.values, bias, rows(), C, OC, stream(),
-                   activation, pre_activation);
+        gemm().forward_int8(out, inp, {weight.quantized, weight.scales}, bias, rows(), C, OC, g.int8_scratch,
+                            stream(), activation, pre_activation);
+    else gemm().forward(out, inp, weight.values, bias, rows(), C, OC, stream(), activation, pre_activation);
 }
 
 template <class T>
