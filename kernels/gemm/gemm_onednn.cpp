@@ -3,8 +3,8 @@
 //   workspace.
 //   packed_product.h computes those that are slow in oneDNN: bfloat16 on processors without fast
 //   bfloat16 products (elements are widened to fp32 while they are copied), fp32 on processors without
-//   AVX-512 or with rows of a multiple of 4096 bytes, and Muon's fp32 products: it computes half of a
-//   symmetric result, and a batch at once.
+//   AVX-512, with rows of a multiple of 4096 bytes or with long sums, and Muon's fp32 products: it computes
+//   half of a symmetric result, and a batch at once.
 //   int8_product.h computes those of int8 weights and bf16 where that is faster.
 #include <algorithm>
 #include <map>
@@ -109,11 +109,14 @@ bool int8_is_faster() {
     return simt::multiplies_words && packed_is_faster<bfloat16>();
 }
 
-// Rows of weight and dweight that are a multiple of 4096 bytes apart fall into the same cache sets, and
-// oneDNN 2.6 reads them in place. Measured per core at 256x3072x768: backward_input 90 GFLOP/s, packed
-// 185; backward_weight 128, packed 174.
-bool rows_collide(Form form, const Shape& s) {
-    return form != Form::forward && form != Form::forward_bias && s.C * sizeof(float) % 4096 == 0;
+// fp32 products that packed_product() computes wherever it runs. Rows of weight and dweight that are a multiple
+// of 4096 bytes apart fall into the same cache sets, and oneDNN 2.6 reads them in place: per core at
+// 256x3072x768, backward_input 90 GFLOP/s, packed 185; backward_weight 128, packed 174. The head's
+// backward_input has the longest sums: at 256x768x50304 162 and 192 on two cores, at 256x1600x50304 160 and
+// 175; but 204 and 170 at 256x128x50304.
+bool is_slow_in_onednn(Form form, const Shape& s) {
+    if (form == Form::forward || form == Form::forward_bias) return false;
+    return s.C * sizeof(float) % 4096 == 0 || (form == Form::backward_input && s.OC > 32768 && s.C >= 768);
 }
 
 }  // namespace
@@ -139,7 +142,7 @@ struct Gemm::State {
     // dst = the form's product of a and b
     template <class T, class Result>
     void multiply(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) {
-        if (std::is_same_v<T, bfloat16> ? pack_bf16 : pack_fp32 || rows_collide(form, s))
+        if (std::is_same_v<T, bfloat16> ? pack_bf16 : pack_fp32 || is_slow_in_onednn(form, s))
             return multiply_packed(form, dst, a, b, bias, s);
         const std::tuple key(form, onednn_type<T>, s);
         auto found = products.find(key);
