@@ -30,8 +30,8 @@ struct Factor {
 
 class Gemm {
 public:
-    // Who computes forward and backward on a CPU: the library, or packed_product.h, which widens bfloat16, and
-    // int8_product.h.
+    // Who computes forward and backward on a CPU: the library; or packed_product.h, which widens bfloat16,
+    // and int8_product.h.
     enum class OnCpu { automatic, library, packed };  // automatic: whichever is faster on this processor
     struct Options {
         bool tf32 = false;

@@ -101,22 +101,25 @@ bool packed_is_faster() {
     else return simt::cpu_multiply_adds && !onednn_has(dnnl::cpu_isa::avx512_core);
 }
 
-// True if int8_product() is faster than the product of converted weights in bf16. Gop/s of two cores of a Zen 4
-// at 512x768x2304: 655 with AVX512_VNNI, 290 without it, where oneDNN multiplies bf16 at 420 and
-// packed_product() at 190.
+// True if int8_product() is faster than the product of converted weights in bf16. 10^9 operations a second on
+// two cores of a Zen 4, at 512x768x2304: 655 with AVX512_VNNI, 290 without it, where oneDNN multiplies bf16
+// at 420 and packed_product() at 200.
 bool int8_is_faster() {
     if (simt::multiplies_int8) return !onednn_has(dnnl::cpu_isa::avx512_core_amx);
     return simt::multiplies_words && packed_is_faster<bfloat16>();
 }
 
-// fp32 products that packed_product() computes wherever it runs. Rows of weight and dweight that are a multiple
-// of 4096 bytes apart fall into the same cache sets, and oneDNN 2.6 reads them in place: per core at
-// 256x3072x768, backward_input 90 GFLOP/s, packed 185; backward_weight 128, packed 174. The head's
-// backward_input has the longest sums: at 256x768x50304 162 and 192 on two cores, at 256x1600x50304 160 and
-// 175; but 204 and 170 at 256x128x50304.
-bool is_slow_in_onednn(Form form, const Shape& s) {
-    if (form == Form::forward || form == Form::forward_bias) return false;
-    return s.C * sizeof(float) % 4096 == 0 || (form == Form::backward_input && s.OC > 32768 && s.C >= 768);
+// Rows of weight and dweight that are a multiple of 4096 bytes apart fall into the same cache sets, and
+// oneDNN 2.6 reads them in place. Measured per core at 256x3072x768: backward_input 90 GFLOP/s, packed
+// 185; backward_weight 128, packed 174.
+bool rows_collide(Form form, const Shape& s) {
+    return form != Form::forward && form != Form::forward_bias && s.C * sizeof(float) % 4096 == 0;
+}
+
+// The head's backward_input has the longest sums. In fp32, GFLOP/s of two cores of a Zen 4, oneDNN's and
+// packed: at 256x768x50304 162 and 192, at 256x1600x50304 160 and 175; but at 256x128x50304 204 and 170.
+bool has_long_sums(Form form, const Shape& s) {
+    return form == Form::backward_input && s.OC > 32768 && s.C >= 768;
 }
 
 }  // namespace
@@ -142,7 +145,8 @@ struct Gemm::State {
     // dst = the form's product of a and b
     template <class T, class Result>
     void multiply(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) {
-        if (std::is_same_v<T, bfloat16> ? pack_bf16 : pack_fp32 || is_slow_in_onednn(form, s))
+        if (std::is_same_v<T, bfloat16> ? pack_bf16
+                                        : pack_fp32 || rows_collide(form, s) || has_long_sums(form, s))
             return multiply_packed(form, dst, a, b, bias, s);
         const std::tuple key(form, onednn_type<T>, s);
         auto found = products.find(key);
