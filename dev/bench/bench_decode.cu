@@ -7,6 +7,7 @@
 #include "kernels/decode/decode_attention.cuh"
 #include "kernels/decode/decode_matmul.cuh"
 #include "kernels/decode/decode_sample.cuh"
+#include "kernels/global_norm.cuh"
 #include "kernels/quantize.cuh"
 #include "trainer/inference/generator.h"
 
@@ -83,6 +84,19 @@ void bench_sample(BenchRun& run) {
     });
 }
 
+// Half a gigabyte that is read: the yardstick of a step, whose weights are only read, too. A copy's, which
+// "%bandwidth" refers to, is higher. The two change with what other programs do, so they take turns:
+//   bench_decode --preset 124M --K 1 --T 64 --benchmark_filter='step|read' --benchmark_repetitions=9
+//       --benchmark_enable_random_interleaving=true
+void bench_read(BenchRun& run) {
+    constexpr size_t n = size_t{1} << 27;
+    simt::DeviceBuffer<float> values(n), sum(1), scratch(global_norm_scratch(n));
+    simt::fill_zero(values.data(), values.bytes(), nullptr);
+    run.measure(cost::pass<float>(1, n), [&](stream_t stream) {
+        global_norm_squared(sum.data(), scratch.data(), values.data(), n, stream);
+    });
+}
+
 // Steps that start with T tokens in the cache. A full cache is refilled, which counts in the measured time
 // but not in the bytes.
 template <class T, bool Int8>
@@ -134,6 +148,7 @@ int main(int argc, char** argv) {
     bench.add("decode_matmul_int8", BENCH_TYPES(bench_matmul_int8));
     bench.add("decode_attention", BENCH_TYPES(bench_attention));
     bench.add("decode_sample", BENCH_TYPES(bench_sample));
+    bench.add("read_memory", BenchBodies{bench_read, bench_read});
     bench.add("decode_step", BenchBodies{bench_step<float, false>, bench_step<bfloat16, false>});
     bench.add("decode_step_int8", BenchBodies{bench_step<float, true>, bench_step<bfloat16, true>});
     return bench.main(argc, argv);
