@@ -7,10 +7,9 @@
 set(FLATGPT_FETCH OFF CACHE STRING "Libraries from their releases' archives: OFF, ON (those that the system lacks), ALL")
 set(FLATGPT_ARCHIVES "" CACHE STRING "A folder or a URL that holds these archives, instead of GitHub")
 if(NOT FLATGPT_FETCH MATCHES "^(OFF|ON|ALL)$")
-    set(refused ${FLATGPT_FETCH})
-    unset(FLATGPT_FETCH CACHE)  # the next call without a choice configures
-    message(FATAL_ERROR "FLATGPT_FETCH=${refused}; expected OFF, ON or ALL")
+    refuse(FLATGPT_FETCH "FLATGPT_FETCH=${FLATGPT_FETCH}; expected OFF, ON or ALL")
 endif()
+accept(FLATGPT_FETCH)
 if(NOT FLATGPT_FETCH STREQUAL "OFF")
     enable_language(C)
     enable_language(ASM)

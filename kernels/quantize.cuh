@@ -2,6 +2,7 @@
 //   quantized = round(weight / scale),   scale = max |weight| of the row / 127
 //   weight (OC, C) fp32   quantized (OC, C) int8, -127 to 127, rounded to nearest even
 //   scales (OC) fp32: 0 for a row of zeros, NaN for a row with a weight that is not finite
+//   A row of weights below 1e-36 becomes zeros.
 //   Quantization is symmetric: a product needs no correction for a zero point, and the scale can be
 //   taken out of the sum.
 //   Dettmers et al. 2022, arXiv:2208.07339 (vector-wise quantization)
@@ -27,7 +28,7 @@ __global__ void quantize_kernel(int8_t* quantized, float* scales, const float* w
     }
     largest = simt::row_max<W::threads>(largest);
     const bool finite = simt::row_sum<W::threads>(simt::sum(nothing)) == 0.0f;
-    const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+    const float inverse = largest > 0x1p-119f ? 127.0f / largest : 0.0f;
     for (int i = lane * N; i < end; i += W::threads * N) {
         const Vec<float, N> v = load<N>(weight + row * C + i);
         UNROLL

@@ -19,15 +19,6 @@ const std::vector<Shape> shapes = {{{131, 24, 2, 3, 48}, 1, 1, 24},
                                    {{64, 24, 1, 2, 64}, 17, 3, 6},
                                    {{70, 300, 1, 1, 32}, 2, 253, 259}};
 
-// The error of logits, relative to their norm. fp32: rounding of sums. bf16: each of a dozen activations a
-// layer is rounded to 2^-9 once; on a CPU, int8 rounds what a prompt's products multiply to 0.6 % of its
-// standard deviation, too (int8_product.h).
-template <class T>
-double tolerance(bool int8) {
-    if (std::is_same_v<T, float>) return 1e-5;
-    return int8 && !simt::is_gpu() ? 4e-2 : 2e-2;
-}
-
 // The logits after the prompt and after every further token, of every sample.
 template <class T>
 void test_against_plain_loops(bool int8) {
@@ -48,7 +39,7 @@ void test_against_plain_loops(bool int8) {
             const float* const logits = rows.data() + k * Vp;
             const auto* expected = &all[(static_cast<size_t>(tokens) - 1) * V];
             EXPECT_LE(relative_error(std::vector(logits, logits + V), std::vector(expected, expected + V)),
-                      tolerance<T>(int8))
+                      decoder_tolerance<T>(int8))
                 << tokens << " tokens";
         };
         // Causal: a text's logits hold those of everything that it begins with.

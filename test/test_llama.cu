@@ -217,9 +217,7 @@ void expect_decoder_agrees(bool int8, const char* family = "llama") {
         generator.load([&](const Tensor& tensor) { return model->parameter(tensor); });
         Decoder<Type>& decoder = generator.decoder();
         if (int8) quantize_weights(*model);
-        // As for GPT-2: rounding of sums in fp32; in bf16 a dozen activations a layer are rounded once, and
-        // on a CPU with int8 also what a prompt's products multiply.
-        const double bound = std::is_same_v<Type, float> ? 1e-5 : int8 && !simt::is_gpu() ? 4e-2 : 2e-2;
+        const double bound = decoder_tolerance<Type>(int8);
         const auto expect = [&](const std::vector<int>& tokens, size_t k = 0) {
             const std::vector<float> rows = decoder.logits();
             const auto row = rows.begin() + static_cast<std::ptrdiff_t>(k) * config.Vp();

@@ -53,7 +53,8 @@ void bench_forward_int8(BenchRun& run) {
              static_cast<int>(l.C), stream_t{});
     run.measure(l.cost(), [&](stream_t stream) {
         l.gemm.forward_int8(l.out.data(), l.inp.data(), {weight.data(), scales.data()}, l.bias.data(), l.N,
-                            l.C, l.OC, scratch.data(), stream);
+                            l.C, l.OC, std::as_writable_bytes(std::span(scratch.data(), scratch.bytes())),
+                            stream);
     });
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,7 @@ public:
     };
     template <class T>
     void forward_int8(T* out, const T* inp, Int8Weight weight, const T* bias, size_t N, size_t C, size_t OC,
-                      void* scratch, stream_t stream, Activation activation = {},
+                      std::span<std::byte> scratch, stream_t stream, Activation activation = {},
                       T* pre_activation = nullptr);
     template <class T>
     static size_t int8_scratch_bytes(size_t N, size_t C, size_t OC);

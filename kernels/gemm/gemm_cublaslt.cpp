@@ -373,16 +373,20 @@ size_t Gemm::int8_scratch_bytes(size_t, size_t C, size_t OC) {
 
 template <class T>
 void Gemm::forward_int8(T* out, const T* inp, Int8Weight weight, const T* bias, size_t N, size_t C, size_t OC,
-                        void* scratch, stream_t stream, Activation activation, T* pre_activation) {
-    T* const converted = static_cast<T*>(scratch);
+                        std::span<std::byte> scratch, stream_t stream, Activation activation,
+                        T* pre_activation) {
+    CHECK(scratch.size() >= int8_scratch_bytes<T>(N, C, OC),
+          "gemm: N = {}, C = {}, OC = {} wants {} bytes of scratch for int8 and has {}", N, C, OC,
+          int8_scratch_bytes<T>(N, C, OC), scratch.size());
+    T* const converted = reinterpret_cast<T*>(scratch.data());
     gemm_dequantize(converted, weight.values, weight.scales, OC, C, stream);
     forward(out, inp, converted, bias, N, C, OC, stream, activation, pre_activation);
 }
 
 #define INSTANTIATE(T) \
     template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
-    template void Gemm::forward_int8(T*, const T*, Int8Weight, const T*, size_t, size_t, size_t, void*, \
-                                     stream_t, Activation, T*); \
+    template void Gemm::forward_int8(T*, const T*, Int8Weight, const T*, size_t, size_t, size_t, \
+                                     std::span<std::byte>, stream_t, Activation, T*); \
     template size_t Gemm::int8_scratch_bytes<T>(size_t, size_t, size_t); \
     template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t, \
                                 Activation, T*); \

@@ -101,9 +101,10 @@ bool packed_is_faster() {
     else return simt::cpu_multiply_adds && !onednn_has(dnnl::cpu_isa::avx512_core);
 }
 
-// True if int8_product() is faster than the product of converted weights in bf16. 10^9 operations a second on
-// two cores of a Zen 4, at 512x768x2304: 655 with AVX512_VNNI, 290 without it, where oneDNN multiplies bf16
-// at 420 and packed_product() at 200.
+// True if int8_product() is faster than the product of converted weights in bf16. 10^9 operations a second
+// on two cores of a Zen 4, at 512x768x2304 (dev/bench/bench_matmul.cu): 655 with AVX512_VNNI, 290 without it,
+// where oneDNN multiplies bf16 at 420 and packed_product() at 200. AMX, which has four times the multipliers
+// of AVX512_VNNI, was not measured.
 bool int8_is_faster() {
     if (simt::multiplies_int8) return !onednn_has(dnnl::cpu_isa::avx512_core_amx);
     return simt::multiplies_words && packed_is_faster<bfloat16>();
@@ -265,17 +266,21 @@ size_t Gemm::int8_scratch_bytes(size_t N, size_t C, size_t OC) {
 
 template <class T>
 void Gemm::forward_int8(T* out, const T* inp, Int8Weight weight, const T* bias, size_t N, size_t C, size_t OC,
-                        void* scratch, stream_t stream, Activation activation, T* pre_activation) {
+                        std::span<std::byte> scratch, stream_t stream, Activation activation,
+                        T* pre_activation) {
+    CHECK(scratch.size() >= int8_scratch_bytes<T>(N, C, OC),
+          "gemm: N = {}, C = {}, OC = {} wants {} bytes of scratch for int8 and has {}", N, C, OC,
+          int8_scratch_bytes<T>(N, C, OC), scratch.size());
     if constexpr (std::is_same_v<T, bfloat16>) {
         if (state_->multiply_int8) {
             const bool activates = activation != Activation::none;
             int8_product(activates ? pre_activation : out, inp, weight.values, weight.scales, bias, N, C, OC,
-                         scratch);
+                         scratch.data());
             if (activates) gemm_activation_forward(activation, out, pre_activation, N * OC, stream);
             return;
         }
     }
-    T* const converted = static_cast<T*>(scratch);
+    T* const converted = reinterpret_cast<T*>(scratch.data());
     gemm_dequantize(converted, weight.values, weight.scales, OC, C, stream);
     forward(out, inp, converted, bias, N, C, OC, stream, activation, pre_activation);
 }
@@ -327,8 +332,8 @@ std::vector<std::string> Gemm::chosen_algorithms() const { return {}; }
 
 #define INSTANTIATE(T) \
     template size_t Gemm::workspace_bytes<T>(size_t, size_t, size_t); \
-    template void Gemm::forward_int8(T*, const T*, Int8Weight, const T*, size_t, size_t, size_t, void*, \
-                                     stream_t, Activation, T*); \
+    template void Gemm::forward_int8(T*, const T*, Int8Weight, const T*, size_t, size_t, size_t, \
+                                     std::span<std::byte>, stream_t, Activation, T*); \
     template size_t Gemm::int8_scratch_bytes<T>(size_t, size_t, size_t); \
     template void Gemm::forward(T*, const T*, const T*, const T*, size_t, size_t, size_t, stream_t, \
                                 Activation, T*); \

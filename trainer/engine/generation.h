@@ -33,8 +33,9 @@ struct GenerationState {
     Arena& cache_memory;
     std::vector<Weight> weights = {};  // by TensorId
     std::vector<Cache> caches = {};    // by block
-    // Scratch: of a prompt's products with int8 weights, and of decode_attention.
+    // Scratch for a prompt's products with int8 weights, and for decode_attention.
     std::byte* int8_scratch = nullptr;
+    size_t int8_scratch_bytes = 0;
     float* attention_scratch = nullptr;
 
     // On the device: the number of tokens in the cache before this pass, and behind it the pass's tokens.

@@ -41,7 +41,8 @@ Generator<T>::~Generator() {
 template <class T>
 void Generator<T>::reserve() {
     GenerationState<T>& g = decoder_.state();
-    size_t longest_row = 0, int8_scratch = 0;
+    const auto longest_prompt = static_cast<size_t>(g.options.max_tokens);
+    size_t longest_row = 0;
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
         const auto [rows, columns] = table_.matrix(id);
@@ -52,8 +53,8 @@ void Generator<T>::reserve() {
             memory_.parameters.reserve(g.weights[id].quantized, elements);
             memory_.parameters.reserve(g.weights[id].scales, rows);
             if (table_.is_block(t.group))
-                int8_scratch =
-                    std::max(int8_scratch, Gemm::int8_scratch_bytes<T>(context_.rows(), columns, rows));
+                g.int8_scratch_bytes = std::max(g.int8_scratch_bytes,
+                                                Gemm::int8_scratch_bytes<T>(longest_prompt, columns, rows));
         } else {
             memory_.parameters.reserve(g.weights[id].values, elements);
         }
@@ -61,7 +62,7 @@ void Generator<T>::reserve() {
     family_->reserve(memory_.activations, memory_.workspace);
     decoder_.reserve(memory_.activations);
     memory_.workspace.reserve(staging_, std::max(staging_floats, longest_row));
-    if (g.options.int8) memory_.workspace.reserve(g.int8_scratch, int8_scratch);
+    if (g.options.int8) memory_.workspace.reserve(g.int8_scratch, g.int8_scratch_bytes);
     memory_.workspace.reserve(gemm_workspace_, decoder_.gemm_workspace_bytes());
 }
 

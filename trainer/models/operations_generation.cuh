@@ -59,8 +59,8 @@ void Operations<T>::generate_product(const char* name, T* out, const T* inp, con
     operation(name, {});
     if (!g.is_prompt) return decode_product(out, inp, weight, bias, {rows(), C, OC}, activation, stream());
     if (weight.quantized)
-        gemm().forward_int8(out, inp, {weight.quantized, weight.scales}, bias, rows(), C, OC, g.int8_scratch,
-                            stream(), activation, pre_activation);
+        gemm().forward_int8(out, inp, {weight.quantized, weight.scales}, bias, rows(), C, OC,
+                            {g.int8_scratch, g.int8_scratch_bytes}, stream(), activation, pre_activation);
     else gemm().forward(out, inp, weight.values, bias, rows(), C, OC, stream(), activation, pre_activation);
 }
 

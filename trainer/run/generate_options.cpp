@@ -78,7 +78,7 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
         "only [the model's own]");
     add_choice(*model, "--quantize", c.int8, quantizations,
                "int8: store the weights as int8 with one scale per output channel; with bf16 a CPU also "
-               "multiplies a prompt as int8");
+               "multiplies a prompt as int8, where that is faster");
     add_choice(*model, "--dtype", c.dtype, decoder_dtypes, "type of weights and activations");
     set_examples(app, {{"generate three texts with a run's model",
                         "generate_gpt2 runs/book --prompt 'Once upon a time' --samples 3 --top-k 40"},
