@@ -261,7 +261,8 @@ void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t 
 
 template <class T>
 size_t Gemm::int8_scratch_bytes(size_t N, size_t C, size_t OC) {
-    return std::max(OC * C * sizeof(T), int8_product_scratch_bytes(N, C));
+    const size_t converted = OC * C * sizeof(T);
+    return std::is_same_v<T, float> ? converted : std::max(converted, int8_product_scratch_bytes(N, C));
 }
 
 template <class T>

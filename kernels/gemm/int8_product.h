@@ -87,7 +87,8 @@ inline Lanes load_weights(const int8_t* from, size_t left) {
 }
 
 // A strip: to[word * Strip + row] of `width` rows of weights, which have C columns, `left` of them from here
-// on. Rows beyond the matrix are zero.
+// on. Rows beyond the matrix are zero; words beyond the last column stay as they were, because what they are
+// multiplied by is zero.
 template <int Strip>
 void pack_weights(int32_t* to, const int8_t* weights, size_t C, size_t width, size_t left) {
     for (size_t i = 0; i < Strip; i += lanes) {
