@@ -33,6 +33,7 @@ H200 = "NVIDIA H200, 580.10, 143771, 9.0, 700.00, 1980"
 SMI = "#!/bin/sh\n[ $1 = -L ] && echo 'GPU 0' && exit\necho '{}'\n"
 # Steps with a falling loss, and a checkpoint of one file; a step takes longer with a larger micro-batch.
 TRAIN = """#!/bin/sh
+out=$FOLDER/run
 while [ $# -gt 0 ]; do
     case $1 in --out) out=$2 ;; --steps) steps=$2 ;; --batch-size) size=$2 ;; esac
     shift
