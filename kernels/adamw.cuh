@@ -39,9 +39,9 @@ __global__ void adamw_kernel(T* params, float* master, float* m, float* v, const
                       square = load_streaming<M>(v + i);
         UNROLL
         for (int k = 0; k < M; k++) {
-            const float gradient = fused_multiply_add(g[k], scale, c.l2 * p[k]);
+            const float gradient = simt::fused_multiply_add(g[k], scale, c.l2 * p[k]);
             mean[k] += c.one_minus_beta1 * (gradient - mean[k]);
-            square[k] = fused_multiply_add(c.beta2, square[k], c.one_minus_beta2 * gradient * gradient);
+            square[k] = simt::fused_multiply_add(c.beta2, square[k], c.one_minus_beta2 * gradient * gradient);
             p[k] = p[k] * decay_factor - step_size * mean[k] / (simt::sqrt(square[k]) * inverse_sqrt + c.eps);
         }
         store_streaming(m + i, mean);

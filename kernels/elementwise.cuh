@@ -1,21 +1,12 @@
 // elementwise.cuh: out[i] = f(inp[i], ...): the frame of kernels whose element i depends only on element
 //   i of their inputs
 //   Its bits depend neither on n nor on whether it is computed in a whole vector or in the remainder (but
-//   for subnormals in bfloat16). Where a sum has two products, fused_multiply_add says which one is fused:
-//   g++ chose one for the vectors and the other for the remainder.
+//   for subnormals in bfloat16). Where a sum has two products, simt::fused_multiply_add says which one is
+//   fused: g++ chose one for the vectors and the other for the remainder.
 #pragma once
 #include <algorithm>
 
 #include "kernels/common.cuh"
-
-// a * b + c, rounded once. Where the processor has no such instruction, g++ fuses nothing, so this is rounded
-// twice: with fmaf, which is then a function, AdamW would take five times as long.
-__device__ __forceinline__ float fused_multiply_add(float a, float b, float c) {
-#ifndef __CUDACC__
-    if constexpr (!simt::cpu_multiply_adds) return a * b + c;
-#endif
-    return fmaf(a, b, c);
-}
 
 // Vectors that one thread processes, one after the other. GPU: one, so that neighbouring threads read
 // neighbouring memory. CPU: enough that calling the thread costs nothing.

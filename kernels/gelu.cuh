@@ -21,7 +21,7 @@ __device__ __forceinline__ float gelu_derivative(float x) {
     const float du = gelu_scale * (1.0f + 3.0f * gelu_cubic * x * x);
     const float e = simt::quick_exp_nonpositive(-2.0f * fabsf(u));
     const float inverse = simt::quick_divide(1.0f, 1.0f + e);
-    return fused_multiply_add(x * (e * inverse * inverse), 2.0f * du, (u < 0.0f ? e : 1.0f) * inverse);
+    return simt::fused_multiply_add(x * (e * inverse * inverse), 2.0f * du, (u < 0.0f ? e : 1.0f) * inverse);
 }
 
 template <class W, int N, class T>

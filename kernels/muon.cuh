@@ -70,7 +70,7 @@ __global__ void muon_update_kernel(T* params, float* master, const T* x, size_t 
         Vec<float, M> p = load_streaming<M>(master + i);
         UNROLL
         for (int k = 0; k < M; k++)
-            p[k] = fused_multiply_add(p[k], decay_factor, -(step_size * direction[k]));
+            p[k] = simt::fused_multiply_add(p[k], decay_factor, -(step_size * direction[k]));
         store_streaming(master + i, p);
         if (separate) store(params + i, p);
     });

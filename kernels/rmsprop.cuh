@@ -29,8 +29,8 @@ __global__ void rmsprop_kernel(T* params, float* master, float* v, float* b, con
                       square = load_streaming<M>(v + i);
         UNROLL
         for (int k = 0; k < M; k++) {
-            const float gradient = fused_multiply_add(g[k], scale, c.weight_decay * p[k]);
-            square[k] = fused_multiply_add(c.alpha, square[k], c.one_minus_alpha * gradient * gradient);
+            const float gradient = simt::fused_multiply_add(g[k], scale, c.weight_decay * p[k]);
+            square[k] = simt::fused_multiply_add(c.alpha, square[k], c.one_minus_alpha * gradient * gradient);
             g[k] = gradient / (simt::sqrt(square[k]) + c.eps);
         }
         store_streaming(v + i, square);

@@ -32,13 +32,13 @@ __global__ void sgd_kernel(T* params, float* master, float* b, const float* grad
     for_each_vector<W, N>(n, [&]<int M>(size_t i, Length<M>) INLINE {
         Vec<float, M> g = load_streaming<M>(grads + i), p = load_streaming<M>(master + i);
         UNROLL
-        for (int k = 0; k < M; k++) g[k] = fused_multiply_add(g[k], scale, c.weight_decay * p[k]);
+        for (int k = 0; k < M; k++) g[k] = simt::fused_multiply_add(g[k], scale, c.weight_decay * p[k]);
         if constexpr (Momentum) {
             Vec<float, M> buffer = load_streaming<M>(b + i);
             UNROLL
             for (int k = 0; k < M; k++) {
-                buffer[k] = fused_multiply_add(c.momentum, buffer[k], g[k]);
-                g[k] = fused_multiply_add(of_gradient, g[k], of_buffer * buffer[k]);
+                buffer[k] = simt::fused_multiply_add(c.momentum, buffer[k], g[k]);
+                g[k] = simt::fused_multiply_add(of_gradient, g[k], of_buffer * buffer[k]);
             }
             store_streaming(b + i, buffer);
         }

@@ -211,12 +211,18 @@ std::vector<std::vector<float>> parameters_of(Model<T>& model) {
 }
 
 // The error of a decoder's logits, relative to their norm. fp32: rounding of sums. bf16: each of a dozen
-// activations a layer is rounded to 2^-9 once (1.1e-2 was measured). With int8 a CPU also rounds what a
-// prompt's products multiply, by 0.6 % of its standard deviation four times a layer (int8_product.h; 2.9e-2).
+// activations a layer is rounded to 2^-9 once (1.1e-2 was measured). int8_product.h also rounds what a
+// prompt's products multiply, by 0.6 % of its standard deviation four times a layer (2.9e-2).
 template <class T>
-double decoder_tolerance(bool int8) {
+double decoder_tolerance(Gemm::OnCpu int8_products) {
     if (std::is_same_v<T, float>) return 1e-5;
-    return int8 && !simt::is_gpu() ? 4e-2 : 2e-2;
+    return int8_products == Gemm::OnCpu::packed ? 4e-2 : 2e-2;
+}
+// Calls test(int8_products) for each way of multiplying a prompt by int8 weights.
+template <class Test>
+void for_int8_products(Test test) {
+    test(Gemm::OnCpu::library);
+    if (!simt::is_gpu()) test(Gemm::OnCpu::packed);
 }
 
 // Two micro-steps with every --recompute: the gradients are equal, or differ by at most `bound`.

@@ -21,13 +21,15 @@ const std::vector<Shape> shapes = {{{131, 24, 2, 3, 48}, 1, 1, 24},
 
 // The logits after the prompt and after every further token, of every sample.
 template <class T>
-void test_against_plain_loops(bool int8) {
+void test_against_plain_loops(bool int8, Gemm::OnCpu int8_products = Gemm::OnCpu::library) {
     for (const Shape& shape : shapes) {
         SCOPED_TRACE(testing::Message() << "V = " << shape.config.V << ", C = " << shape.config.C
                                         << ", samples = " << shape.samples);
         const auto model = random_model<T>(shape.config);
-        Generator<T> generator(make_family<T>(shape.config),
-                               {.samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8});
+        Generator<T> generator(make_family<T>(shape.config), {.samples = shape.samples,
+                                                              .max_tokens = shape.tokens,
+                                                              .int8 = int8,
+                                                              .int8_products = int8_products});
         generator.allocate();
         generator.load([&](const Tensor& tensor) { return model->parameter(tensor); });
         Decoder<T>& decoder = generator.decoder();
@@ -39,7 +41,7 @@ void test_against_plain_loops(bool int8) {
             const float* const logits = rows.data() + k * Vp;
             const auto* expected = &all[(static_cast<size_t>(tokens) - 1) * V];
             EXPECT_LE(relative_error(std::vector(logits, logits + V), std::vector(expected, expected + V)),
-                      decoder_tolerance<T>(int8))
+                      decoder_tolerance<T>(int8_products))
                 << tokens << " tokens";
         };
         // Causal: a text's logits hold those of everything that it begins with.
@@ -79,7 +81,7 @@ TEST(Decoder, GivesThePlainLoopsLogits) {
 
 TEST(Decoder, Int8GivesTheLogitsOfTheQuantizedWeights) {
     test_against_plain_loops<float>(true);
-    test_against_plain_loops<bfloat16>(true);
+    for_int8_products([](Gemm::OnCpu products) { test_against_plain_loops<bfloat16>(true, products); });
 }
 
 // After a prompt all samples draw from its one row, afterwards each from its own.

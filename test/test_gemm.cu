@@ -52,8 +52,9 @@ template <class T_, Gemm::OnCpu on_cpu_>
 struct Case {
     using T = T_;
     static constexpr Gemm::OnCpu on_cpu = on_cpu_;
-    static constexpr Gemm::Options options =
-        std::is_same_v<T, float> ? Gemm::Options{.fp32 = on_cpu} : Gemm::Options{.bf16 = on_cpu};
+    static constexpr Gemm::Options options = std::is_same_v<T, float>
+                                                 ? Gemm::Options{.fp32 = on_cpu}
+                                                 : Gemm::Options{.bf16 = on_cpu, .int8 = on_cpu};
 };
 
 // How product() scales and adds; the last two are Muon's.

@@ -31,12 +31,13 @@ struct Factor {
 
 class Gemm {
 public:
-    // Who computes forward and backward on a CPU: the library; or packed_product.h, which widens bfloat16,
-    // and int8_product.h.
+    // Who computes forward and backward on a CPU: the library, or packed_product.h, which widens bfloat16.
+    // With a weight of int8: forward, after its conversion, or int8_product.h.
     enum class OnCpu { automatic, library, packed };  // automatic: whichever is faster on this processor
     struct Options {
         bool tf32 = false;
-        OnCpu fp32 = OnCpu::automatic, bf16 = OnCpu::automatic;  // for tests; the GPU ignores them
+        // for tests; the GPU ignores them
+        OnCpu fp32 = OnCpu::automatic, bf16 = OnCpu::automatic, int8 = OnCpu::automatic;
     };
     explicit Gemm(Options options);
     ~Gemm();

@@ -227,7 +227,7 @@ Gemm::Gemm(Options options) : state_(std::make_unique<State>()) {
     };
     state_->pack_fp32 = packs(options.fp32, packed_is_faster<float>());
     state_->pack_bf16 = packs(options.bf16, packed_is_faster<bfloat16>());
-    state_->multiply_int8 = packs(options.bf16, int8_is_faster());
+    state_->multiply_int8 = packs(options.int8, int8_is_faster());
 }
 Gemm::~Gemm() = default;
 

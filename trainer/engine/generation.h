@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/decode/decode_cache.h"
+#include "kernels/gemm/gemm.h"
 #include "trainer/engine/arena.h"
 #include "trainer/engine/tensor_table.h"
 
@@ -14,6 +15,7 @@ struct DecoderOptions {
     // Length of the cache: a sample's prompt and its continuation, at most the model's context.
     int max_tokens = 0;
     bool int8 = false;
+    Gemm::OnCpu int8_products = Gemm::OnCpu::automatic;  // for tests
 };
 
 template <class T>

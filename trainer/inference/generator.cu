@@ -79,7 +79,7 @@ void Generator<T>::allocate() {
         else weights[id].values = before.values + elements;
     }
     family_->allocated();
-    context_.gemm = std::make_unique<Gemm>(Gemm::Options{});
+    context_.gemm = std::make_unique<Gemm>(Gemm::Options{.int8 = decoder_.state().options.int8_products});
     context_.gemm->use_workspace(gemm_workspace_, decoder_.gemm_workspace_bytes());
 }
 
