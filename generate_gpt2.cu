@@ -241,7 +241,7 @@ void generate_texts(const GenerateCommand& command) {
     check_fits(generator.memory_plan(), "the model with its cache",
                "fewer --samples or --max-tokens, or --quantize int8");
     generator.allocate();
-    generator.load([&](const Tensor& tensor) { return file->values(tensor); });
+    generator.load([&](const auto&... rows) { file->values(rows...); });
     Decoder<T>& decoder = generator.decoder();
     if (command.interactive) return answer_prompts(decoder, command, *tokenizer);
     report(continue_text(decoder, prompt, command, *tokenizer, 0), prompt.size(), config.context);

@@ -27,10 +27,8 @@ static void write_folder(const std::string& folder, const ModelFile& model, cons
     const TensorTable& table = model.table();
     const std::unique_ptr<Tokenizer> own = make_tokenizer_for(model.path(), model.config().V, tokenizer);
     std::vector<float> masters(table.elements());
-    for (const Tensor& tensor : table.tensors()) {
-        const std::vector<float> values = model.values(tensor);
-        std::copy(values.begin(), values.end(), masters.begin() + static_cast<std::ptrdiff_t>(tensor.offset));
-    }
+    for (const Tensor& tensor : table.tensors())
+        model.values(tensor, 0, std::span(masters).subspan(tensor.offset, tensor.elements));
     std::error_code failed;
     const bool there = fs::exists(folder, failed);
     fs::create_directories(folder, failed);

@@ -1,12 +1,15 @@
 // file_reader.h: reads any part of a file of any size. It stays the file that was opened, even if another one
 // gets its name or it is removed.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,17 +45,14 @@ private:
     size_t size_ = 0;
 };
 
-// `count` elements of type Stored from byte `begin` on, each of them converted.
-template <class Stored, class Convert>
-auto read_elements(const FileReader& file, size_t begin, size_t count, const Convert& convert) {
-    std::vector<decltype(convert(Stored()))> elements(count);
-    size_t i = 0;
-    file.read_pieces(begin, begin + count * sizeof(Stored), [&](std::string_view piece) {
-        for (; !piece.empty(); piece.remove_prefix(sizeof(Stored))) {
-            Stored stored;
-            std::memcpy(&stored, piece.data(), sizeof(stored));
-            elements[i++] = convert(stored);
-        }
-    });
-    return elements;
+// Fills `to` with elements that the file has as Stored from byte `begin` on. Those of another type are converted.
+template <class Stored, class Element, class Convert>
+void read_elements(const FileReader& file, size_t begin, std::span<Element> to, const Convert& convert) {
+    if constexpr (std::is_same_v<Stored, Element>) return file.read(to.data(), begin, to.size_bytes());
+    std::vector<Stored> piece(std::min(to.size(), size_t{1} << 16));
+    for (size_t i = 0; i < to.size(); i += piece.size()) {
+        piece.resize(std::min(piece.size(), to.size() - i));
+        file.read(piece.data(), begin + i * sizeof(Stored), piece.size() * sizeof(Stored));
+        std::ranges::transform(piece, to.begin() + static_cast<std::ptrdiff_t>(i), convert);
+    }
 }

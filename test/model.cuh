@@ -121,6 +121,15 @@ std::unique_ptr<Model<T>> random_model(const ModelConfig& config) {
     return model;
 }
 
+// A model's weights, for Generator::load.
+template <class T>
+auto values_of(Model<T>& model) {
+    return [&](const Tensor& tensor, size_t first, std::span<float> to) {
+        std::copy_n(model.parameter(tensor).begin() + static_cast<std::ptrdiff_t>(first), to.size(),
+                    to.begin());
+    };
+}
+
 inline OwnedBatch reference_batch(const SafetensorsFile& dump) {
     const Reference of = reference_of(dump);
     return OwnedBatch(of.B, of.T, dump.ints("x"), dump.ints("y"));

@@ -31,7 +31,7 @@ void test_against_plain_loops(bool int8, Gemm::OnCpu int8_products = Gemm::OnCpu
                                                               .int8 = int8,
                                                               .int8_products = int8_products});
         generator.allocate();
-        generator.load([&](const Tensor& tensor) { return model->parameter(tensor); });
+        generator.load(values_of(*model));
         Decoder<T>& decoder = generator.decoder();
         if (int8) quantize_weights(*model);
         plain::GPT2<double> plain_model = plain_copy<double>(*model);
@@ -90,7 +90,7 @@ TEST(Decoder, DrawsFromTheLogits) {
     const auto model = random_model<float>(config);
     Generator<float> generator(make_family<float>(config), {.samples = 3, .max_tokens = 24});
     generator.allocate();
-    generator.load([&](const Tensor& tensor) { return model->parameter(tensor); });
+    generator.load(values_of(*model));
     Decoder<float>& decoder = generator.decoder();
     const Sampling sampling{0.9, 20, 0.95};
     const auto expected = [&](size_t row, uint64_t index, uint64_t sample, int V) {
@@ -109,7 +109,7 @@ TEST(Decoder, DrawsFromTheLogits) {
     }
     EXPECT_THROW(decoder.draw(sampling, {}, 4, 131), UsageError);
     EXPECT_THROW(decoder.draw(sampling, {}, 3, 132), UsageError);
-    generator.load([](const Tensor& tensor) { return std::vector<float>(tensor.elements, NAN); });
+    generator.load([](const Tensor&, size_t, std::span<float> to) { std::ranges::fill(to, NAN); });
     decoder.prefill({1});
     EXPECT_EQ(decoder.draw(sampling, {}, 1, 131), std::vector{-1});
 }
@@ -139,8 +139,7 @@ TEST(Decoder, RefusesWhatItCannotDo) {
     EXPECT_THROW(Generator<float>(make_family<float>(config), {.samples = 1, .max_tokens = 33}), UsageError);
     Generator<float> generator(make_family<float>(config), {.samples = 2, .max_tokens = 8});
     generator.allocate();
-    EXPECT_THROW(generator.load([](const Tensor&) { return std::vector<float>(3); }), UsageError);
-    generator.load([](const Tensor& tensor) { return std::vector<float>(tensor.elements, 0.1f); });
+    generator.load([](const Tensor&, size_t, std::span<float> to) { std::ranges::fill(to, 0.1f); });
     Decoder<float>& decoder = generator.decoder();
     EXPECT_THROW(decoder.step({1, 2}), UsageError);  // before a prompt
     EXPECT_THROW(decoder.draw({}, {}, 1, 131), UsageError);

@@ -217,7 +217,7 @@ void expect_decoder_agrees(bool int8, const char* family = "llama",
                                                               .int8 = int8,
                                                               .int8_products = int8_products});
         generator.allocate();
-        generator.load([&](const Tensor& tensor) { return model->parameter(tensor); });
+        generator.load(values_of(*model));
         Decoder<Type>& decoder = generator.decoder();
         if (int8) quantize_weights(*model);
         const double bound = decoder_tolerance<Type>(int8_products);

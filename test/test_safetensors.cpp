@@ -65,6 +65,11 @@ TEST_F(Safetensors, WhatIsWrittenIsReadBack) {
     EXPECT_EQ(file.ints("bytes"), (std::vector<int>{0, 255, 3}));
     EXPECT_EQ(file.floats("bf16"), (std::vector<float>{1, -2}));
     EXPECT_EQ(file.floats("f16"), (std::vector<float>{1, -2, 0x1p-24f, INFINITY, 65504}));
+    std::vector<float> part(3);
+    file.floats("f16", part, 1);
+    EXPECT_EQ(part, (std::vector<float>{-2, 0x1p-24f, INFINITY}));
+    EXPECT_THROW(file.floats("f16", part, 3), UsageError);
+    EXPECT_THROW(file.floats("bf16", part), UsageError);
     EXPECT_EQ(file.floats("empty").size(), 0u);
     EXPECT_EQ(file.floats("scalar"), (std::vector<float>{1.5f}));
     for (const auto& [name, tensor] : file.tensors()) {

@@ -111,12 +111,10 @@ void bench_step(BenchRun& run) {
     std::vector<float> period(1 << 16);
     for (float& value : period) value = normal(random);
     size_t weight_bytes = 0;
-    generator.load([&](const Tensor& tensor) {
-        std::vector<float> values(tensor.elements);
-        for (size_t i = 0; i < values.size(); i++) values[i] = period[i % period.size()];
+    generator.load([&](const Tensor& tensor, size_t first, std::span<float> to) {
+        for (size_t i = 0; i < to.size(); i++) to[i] = period[(first + i) % period.size()];
         if (tensor.name != "transformer.wpe.weight")
-            weight_bytes += tensor.elements * (Int8 && tensor.shape.size() == 2 ? 1 : sizeof(T));
-        return values;
+            weight_bytes += to.size() * (Int8 && tensor.shape.size() == 2 ? 1 : sizeof(T));
     });
     const std::vector<int> prompt(std::min<size_t>(run["T"], 1023), 1), tokens(run["K"], 2);
     Decoder<T>& decoder = generator.decoder();

@@ -237,7 +237,7 @@ TEST(StepGraphs, ATokenIsOneGraph) {
     for (const int samples : {1, 3}) {
         Generator<bfloat16> generator(make_family<bfloat16>(longer), {.samples = samples, .max_tokens = 300});
         generator.allocate();
-        generator.load([](const Tensor& tensor) { return std::vector<float>(tensor.elements, 0.01f); });
+        generator.load([](const Tensor&, size_t, std::span<float> to) { std::ranges::fill(to, 0.01f); });
         Decoder<bfloat16>& decoder = generator.decoder();
         decoder.prefill(std::vector<int>(250, 1));
         std::vector<long> captures;

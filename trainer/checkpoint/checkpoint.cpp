@@ -287,13 +287,11 @@ void read_optimizer_state(const std::string& folder, const TensorTable& table,
         for (const Tensor& t : table.tensors()) {
             const std::string name = optimizer_tensor(table, buffer, t);
             for (const OptimizerFile& file : files) {
-                const std::vector<Range> ranges = file.ranges(name, t);
-                if (ranges.empty()) continue;
-                const std::vector<float> held_by_file = file.file().floats(name);
-                const float* from = held_by_file.data();
-                for (const Range& range : ranges) {
-                    std::copy_n(from, range.end - range.begin, values.data() + t.offset + range.begin);
-                    from += range.end - range.begin;
+                size_t first = 0;
+                for (const Range& range : file.ranges(name, t)) {
+                    const size_t count = range.end - range.begin;
+                    file.file().floats(name, std::span(values).subspan(t.offset + range.begin, count), first);
+                    first += count;
                 }
             }
         }

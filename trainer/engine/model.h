@@ -81,7 +81,7 @@ public:
     // fp32 values of a tensor: of its master, or of the rounded parameter if only a shard of the masters
     // is kept. Padding is included.
     std::vector<float> parameter(const Tensor& tensor) { return parameters_.read(tensor); }
-    void set_parameter(const Tensor& tensor, const std::vector<float>& values) {
+    void set_parameter(const Tensor& tensor, std::span<const float> values) {
         parameters_.write(tensor, values);
     }
     std::vector<float> gradient(const Tensor& tensor) const {

@@ -116,13 +116,13 @@ std::vector<float> Parameters<T>::read(const Tensor& tensor) {
 }
 
 template <class T>
-void Parameters<T>::write(const Tensor& tensor, const std::vector<float>& values) {
+void Parameters<T>::write(const Tensor& tensor, std::span<const float> values) {
     CHECK(values.size() == tensor.elements || values.size() == tensor.unpadded_elements,
           "{}: {} values; expected {}", tensor.name, values.size(), tensor.unpadded_elements);
     await_all();
     float* const master = whole_masters() + tensor.offset;
     simt::fill_zero(master, tensor.elements * sizeof(float), context_.stream);
-    simt::copy_to_device(master, values.data(), values.size() * sizeof(float), context_.stream);
+    simt::copy_to_device(master, values.data(), values.size_bytes(), context_.stream);
     adopt_masters(tensor.offset, tensor.elements);
     simt::stream_synchronize(context_.stream);
 }

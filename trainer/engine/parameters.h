@@ -50,7 +50,7 @@ public:
     void read_masters(float* host);
     void write_masters(const float* host);
     std::vector<float> read(const Tensor& tensor);
-    void write(const Tensor& tensor, const std::vector<float>& values);
+    void write(const Tensor& tensor, std::span<const float> values);
     SquaredNorms squared_norms(double gradient_weight);
     uint64_t checksum();
 

@@ -161,43 +161,51 @@ static float half_to_float(uint16_t half) {
     return std::bit_cast<float>(sign | wide_exponent << 23 | mantissa << 13);
 }
 
-// Applies convert to each element of the tensor read as a Stored.
-template <class Stored, class Convert>
-static auto converted(const FileReader& file, const SafetensorsFile::Tensor& tensor, const Convert& convert) {
-    return read_elements<Stored>(file, tensor.begin, tensor.elements(), convert);
-}
-
 std::string SafetensorsFile::bytes(const std::string& name) const {
     const Tensor& tensor = at(name);
     return file_.text(tensor.begin, tensor.begin + tensor.bytes);
 }
 
 std::vector<float> SafetensorsFile::floats(const std::string& name) const {
+    std::vector<float> elements(at(name).elements());
+    floats(name, elements);
+    return elements;
+}
+
+void SafetensorsFile::floats(const std::string& name, std::span<float> to, size_t first) const {
     const Tensor& tensor = at(name);
+    CHECK(to.size() <= tensor.elements() && first <= tensor.elements() - to.size(),
+          "{}: tensor {} has {} elements; {} from the {}th on were wanted", path(), shown(name),
+          tensor.elements(), to.size(), first);
+    const size_t begin = tensor.begin + first * element_bytes(tensor.dtype);
     const auto cast = [](auto value) { return static_cast<float>(value); };
-    if (tensor.dtype == "F64") return converted<double>(file_, tensor, cast);
-    if (tensor.dtype == "F32") return converted<float>(file_, tensor, cast);
-    if (tensor.dtype == "BF16") return converted<bfloat16>(file_, tensor, cast);
-    if (tensor.dtype == "F16") return converted<uint16_t>(file_, tensor, half_to_float);
+    if (tensor.dtype == "F64") return read_elements<double>(file_, begin, to, cast);
+    if (tensor.dtype == "F32") return read_elements<float>(file_, begin, to, cast);
+    if (tensor.dtype == "BF16") return read_elements<bfloat16>(file_, begin, to, cast);
+    if (tensor.dtype == "F16") return read_elements<uint16_t>(file_, begin, to, half_to_float);
     throw UsageError(fmt::format("{}: tensor {} is {}, where F32, BF16, F16 or F64 was expected", path(),
                                  shown(name), tensor.dtype));
 }
 
 std::vector<int> SafetensorsFile::ints(const std::string& name) const {
     const Tensor& tensor = at(name);
-    const auto cast = [&](auto value) {
-        CHECK(std::in_range<int>(value), "{}: tensor {} has the element {}, which is no 32-bit integer",
-              path(), shown(name), value);
-        return static_cast<int>(value);
+    std::vector<int> elements(tensor.elements());
+    const auto read = [&]<class Stored>(Stored) {
+        read_elements<Stored>(file_, tensor.begin, std::span(elements), [&](Stored value) {
+            CHECK(std::in_range<int>(value), "{}: tensor {} has the element {}, which is no 32-bit integer",
+                  path(), shown(name), value);
+            return static_cast<int>(value);
+        });
+        return elements;
     };
-    if (tensor.dtype == "I64") return converted<int64_t>(file_, tensor, cast);
-    if (tensor.dtype == "U64") return converted<uint64_t>(file_, tensor, cast);
-    if (tensor.dtype == "I32") return converted<int32_t>(file_, tensor, cast);
-    if (tensor.dtype == "U32") return converted<uint32_t>(file_, tensor, cast);
-    if (tensor.dtype == "I16") return converted<int16_t>(file_, tensor, cast);
-    if (tensor.dtype == "U16") return converted<uint16_t>(file_, tensor, cast);
-    if (tensor.dtype == "I8") return converted<int8_t>(file_, tensor, cast);
-    if (tensor.dtype == "U8") return converted<uint8_t>(file_, tensor, cast);
+    if (tensor.dtype == "I64") return read(int64_t());
+    if (tensor.dtype == "U64") return read(uint64_t());
+    if (tensor.dtype == "I32") return read(int32_t());
+    if (tensor.dtype == "U32") return read(uint32_t());
+    if (tensor.dtype == "I16") return read(int16_t());
+    if (tensor.dtype == "U16") return read(uint16_t());
+    if (tensor.dtype == "I8") return read(int8_t());
+    if (tensor.dtype == "U8") return read(uint8_t());
     throw UsageError(
         fmt::format("{}: tensor {} is {}, where integers were expected", path(), shown(name), tensor.dtype));
 }

@@ -8,8 +8,6 @@
 
 namespace {
 
-constexpr size_t staging_floats = size_t{1} << 20;  // at least one row of a matrix
-
 // The activations must hold a prompt, or a token of every sample. On a GPU, cuDNN's planning for a prompt
 // would take longer than our own kernel.
 ModelOptions options_for(const DecoderOptions& o) {
@@ -42,12 +40,12 @@ template <class T>
 void Generator<T>::reserve() {
     GenerationState<T>& g = decoder_.state();
     const auto longest_prompt = static_cast<size_t>(g.options.max_tokens);
-    size_t longest_row = 0;
+    block_floats_ = size_t{1} << 20;
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
         const auto [rows, columns] = table_.matrix(id);
         const size_t elements = rows * columns;
-        longest_row = std::max(longest_row, t.shape.back());
+        block_floats_ = std::max(block_floats_, t.shape.back());
         if (t.joined) continue;  // allocate() places it behind the tensor before
         if (g.options.int8 && t.int8) {
             memory_.parameters.reserve(g.weights[id].quantized, elements);
@@ -61,7 +59,7 @@ void Generator<T>::reserve() {
     }
     family_->reserve(memory_.activations, memory_.workspace);
     decoder_.reserve(memory_.activations);
-    memory_.workspace.reserve(staging_, std::max(staging_floats, longest_row));
+    memory_.workspace.reserve(staging_, block_floats_);
     if (g.options.int8) memory_.workspace.reserve(g.int8_scratch, g.int8_scratch_bytes);
     memory_.workspace.reserve(gemm_workspace_, decoder_.gemm_workspace_bytes());
 }
@@ -85,29 +83,29 @@ void Generator<T>::allocate() {
 
 template <class T>
 void Generator<T>::load(const Values& values) {
+    std::vector<float> block(block_floats_);
     for (TensorId id = 0; id < table_.tensors().size(); id++) {
         const Tensor& t = table_[id];
-        std::vector<float> of_tensor = values(t);
-        CHECK(of_tensor.size() == t.elements || of_tensor.size() == t.unpadded_elements,
-              "{}: {} values; expected {}", t.name, of_tensor.size(), t.unpadded_elements);
-        of_tensor.resize(t.elements, 0.0f);
         const auto& to = decoder_.state().weights[id];
-        // fp32 values are copied to the device, a block of rows at a time, and converted there.
-        const size_t columns = t.shape.back(), rows = t.elements / columns,
-                     rows_at_once = std::max<size_t>(1, staging_floats / columns);
-        for (size_t row = 0; row < rows; row += rows_at_once) {
-            const size_t count = std::min(rows_at_once, rows - row), first = row * columns;
-            simt::copy_to_device(staging_, of_tensor.data() + first, count * columns * sizeof(float),
-                                 context_.stream);
-            if (to.quantized)
-                quantize(to.quantized + first, to.scales + row, staging_, count, static_cast<int>(columns),
-                         context_.stream);
-            else if constexpr (std::is_same_v<T, float>)
-                simt::copy_on_device(to.values + first, staging_, count * columns * sizeof(float),
-                                     context_.stream);
-            else convert(to.values + first, staging_, count * columns, context_.stream);
+        const size_t columns = t.shape.back(), most = block_floats_ / columns * columns;
+        for (size_t first = 0, count; first < t.elements; first += count) {
+            count = std::min(most, t.elements - first);
+            values(t, first, std::span(block).first(count));
+            const auto copy_to = [&](float* device) {
+                simt::copy_to_device(device, block.data(), count * sizeof(float), context_.stream);
+            };
+            if (to.quantized) {
+                copy_to(staging_);
+                quantize(to.quantized + first, to.scales + first / columns, staging_, count / columns,
+                         static_cast<int>(columns), context_.stream);
+            } else if constexpr (std::is_same_v<T, float>) {
+                copy_to(to.values + first);
+            } else {
+                copy_to(staging_);
+                convert(to.values + first, staging_, count, context_.stream);
+            }
+            simt::stream_synchronize(context_.stream);  // before the block is filled again
         }
-        simt::stream_synchronize(context_.stream);
     }
 }
 

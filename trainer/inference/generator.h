@@ -1,22 +1,22 @@
 // generator.h: a model that only generates: its weights, and the decoder that works with them.
 //   Generator<bfloat16> generator(make_family<bfloat16>(config), {.samples = 4, .max_tokens = 256});
 //   generator.allocate();
-//   generator.load([&](const Tensor& tensor) { return file.values(tensor); });
+//   generator.load([&](const auto&... rows) { file.values(rows...); });
 //   generator.decoder().prefill(prompt);
 //   With int8 the matrices (the embedding included) are int8 with one scale for each output channel
 //   (quantize.cuh), which is a quarter or half of the bytes; everything else is of type T.
 #pragma once
 #include <functional>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "trainer/engine/decoder.h"
 
 template <class T>
 class Generator {
 public:
-    // fp32 values of a tensor, in the table's layout, with or without padding.
-    using Values = std::function<std::vector<float>(const Tensor&)>;
+    // Fills `to` with the fp32 values of rows of a tensor, in the table's layout, from element `first` on.
+    using Values = std::function<void(const Tensor& tensor, size_t first, std::span<float> to)>;
 
     // Plans the memory and allocates nothing. UsageError for impossible shapes (the family's, the decoder's).
     Generator(std::unique_ptr<Family<T>> family, const DecoderOptions& options);
@@ -38,7 +38,8 @@ private:
     const TensorTable table_;
     Memory memory_;
     Decoder<T> decoder_;
-    float* staging_ = nullptr;  // fp32 weights on their way to the device's format
+    size_t block_floats_ = 0;   // rows that are loaded at a time; one of the longest, or more
+    float* staging_ = nullptr;  // the fp32 weights of a block, on their way to the device's format
     std::byte* gemm_workspace_ = nullptr;
 };
 

@@ -12,13 +12,13 @@
 using nlohmann::json;
 
 // Works in tiles that stay in cache, because a row of one matrix is a column of the other.
-void transpose(float* out, const float* inp, size_t rows, size_t columns) {
-    constexpr size_t tile = 32;
+void transpose(float* out, size_t stride, const float* inp, size_t rows, size_t columns) {
+    constexpr size_t tile = transpose_tile;
     for (size_t row = 0; row < rows; row += tile) {
         for (size_t column = 0; column < columns; column += tile) {
             const size_t row_end = std::min(rows, row + tile), column_end = std::min(columns, column + tile);
             for (size_t i = row; i < row_end; i++) {
-                for (size_t j = column; j < column_end; j++) out[j * rows + i] = inp[i * columns + j];
+                for (size_t j = column; j < column_end; j++) out[j * stride + i] = inp[i * columns + j];
             }
         }
     }
@@ -32,7 +32,7 @@ void write_hugging_face_model(const std::string& path, const TensorTable& table,
         const Tensor& t = table.tensors()[i];
         if (!t.transposed) return masters + t.offset;
         transposed.resize(t.elements);
-        transpose(transposed.data(), masters + t.offset, t.shape[0], t.shape[1]);
+        transpose(transposed.data(), t.shape[0], masters + t.offset, t.shape[0], t.shape[1]);
         return transposed.data();
     };
     write_safetensors(path, tensors, {{"format", "pt"}}, data_of);

@@ -24,5 +24,7 @@ void write_hugging_face_model(const std::string& path, const TensorTable& table,
 std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const ModelConfig& config,
                                                      const Tokenizer& tokenizer);
 
-// out (columns, rows) = the transpose of inp (rows, columns).
-void transpose(float* out, const float* inp, size_t rows, size_t columns);
+// out (columns, rows), whose rows are `stride` apart, = the transpose of inp (rows, columns). Fastest with a
+// multiple of transpose_tile rows.
+inline constexpr size_t transpose_tile = 32;
+void transpose(float* out, size_t stride, const float* inp, size_t rows, size_t columns);

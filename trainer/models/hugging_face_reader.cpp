@@ -64,16 +64,19 @@ public:
         if (config().tied) check_tied();
     }
 
-    std::vector<float> read(const Tensor& tensor) const override {
+    void read(const Tensor& tensor, size_t first, std::span<float> to) const override {
         const WeightFiles::Stored& from = stored(tensor);
-        std::vector<float> values = from.file->floats(from.name);
-        if (tensor.transposed) {
-            std::vector<float> transposed(values.size());
-            transpose(transposed.data(), values.data(), tensor.shape[1], tensor.shape[0]);
-            return transposed;
+        if (!tensor.transposed) return from.file->floats(from.name, to, first);
+        // Parts of the file's rows become parts of our columns, a tile of them at a time.
+        const size_t columns = tensor.shape[1], rows = to.size() / columns;
+        std::vector<float> read(transpose_tile * rows);
+        for (size_t column = 0; column < columns; column += transpose_tile) {
+            const size_t width = std::min(transpose_tile, columns - column);
+            for (size_t i = 0; i < width; i++)
+                from.file->floats(from.name, std::span(read).subspan(i * rows, rows),
+                                  (column + i) * tensor.shape[0] + first / columns);
+            transpose(to.data() + column, columns, read.data(), width, rows);
         }
-        values.resize(tensor.elements);
-        return values;
     }
 
 private:

@@ -51,15 +51,11 @@ class LlmcModel : public ModelFile {
 public:
     explicit LlmcModel(FileReader file) : LlmcModel(read_header(file), std::move(file)) {}
 
-    std::vector<float> read(const Tensor& tensor) const override {
+    void read(const Tensor& tensor, size_t first, std::span<float> to) const override {
         const auto as_float = [](auto value) { return static_cast<float>(value); };
-        const size_t begin = places_.at(tensor.name);
-        std::vector<float> values =
-            element_bytes_ == sizeof(float)
-                ? read_elements<float>(file_, begin, tensor.unpadded_elements, as_float)
-                : read_elements<bfloat16>(file_, begin, tensor.unpadded_elements, as_float);
-        values.resize(tensor.elements);
-        return values;
+        const size_t begin = places_.at(tensor.name) + first * element_bytes_;
+        if (element_bytes_ == sizeof(float)) read_elements<float>(file_, begin, to, as_float);
+        else read_elements<bfloat16>(file_, begin, to, as_float);
     }
 
 private:

@@ -1,7 +1,8 @@
 #include "trainer/models/model_file.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
+#include <cstdint>
 
 #include "system/file_access.h"
 #include "system/json_text.h"
@@ -9,16 +10,28 @@
 #include "trainer/formats/hub_cache.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 
+void ModelFile::values(const Tensor& tensor, size_t first, std::span<float> to) const {
+    const std::span<float> stored =
+        to.first(std::min(to.size(), tensor.unpadded_elements - std::min(first, tensor.unpadded_elements)));
+    read(tensor, first, stored);
+    std::ranges::fill(to.subspan(stored.size()), 0.0f);
+    if (is_noted_) return;
+    const auto is_broken = [](float value) {
+        return (std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u;
+    };
+    // A search that may end early is not vectorised, and takes as long as reading.
+    uint32_t broken = 0;
+    for (const float value : stored) broken |= is_broken(value);
+    if (broken == 0) return;
+    is_noted_ = true;
+    note_on_stderr(
+        fmt::format("note: {}: tensor {} holds {}; the results of a model with such weights are meaningless",
+                    path_, tensor.name, *std::ranges::find_if(stored, is_broken)));
+}
+
 std::vector<float> ModelFile::values(const Tensor& tensor) const {
-    std::vector<float> values = read(tensor);
-    const auto broken =
-        std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
-    if (broken != values.end() && !is_noted_) {
-        is_noted_ = true;
-        note_on_stderr(fmt::format(
-            "note: {}: tensor {} holds {}; the results of a model with such weights are meaningless", path_,
-            tensor.name, *broken));
-    }
+    std::vector<float> values(tensor.elements);
+    this->values(tensor, 0, values);
     return values;
 }
 

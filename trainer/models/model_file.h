@@ -2,6 +2,7 @@
 // tensor at a time.
 //   checkpoint/open_model.h opens one by its path.
 #pragma once
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +26,14 @@ public:
     const ModelConfig& config() const { return config_; }
     const TensorTable& table() const { return table_; }
 
-    // Reads a tensor of table() as fp32 in our layout: (out, in) weights; zero where padded. The first tensor
-    // with a value that is not finite is noted on stderr.
-    std::vector<float> values(const Tensor& tensor) const;
+    // Fills `to` with rows of a tensor of table() from element `first` on, as fp32 in our layout: (out, in)
+    // weights; zero where padded. The first tensor with a value that is not finite is noted on stderr.
+    void values(const Tensor& tensor, size_t first, std::span<float> to) const;
+    std::vector<float> values(const Tensor& tensor) const;  // all of them
 
 private:
-    virtual std::vector<float> read(const Tensor& tensor) const = 0;
+    // The same; but no row is padding.
+    virtual void read(const Tensor& tensor, size_t first, std::span<float> to) const = 0;
 
     mutable bool is_noted_ = false;
     std::string path_;
@@ -55,9 +58,10 @@ void load_weights(Model<T>& model, const ModelFile& file) {
           file.path(), theirs.L, theirs.NH, theirs.C, theirs.V, ours.L, ours.NH, ours.C, ours.V);
     CHECK(ours.context <= theirs.context, "{}: has a context of {}; expected at least {}", file.path(),
           theirs.context, ours.context);
+    std::vector<float> values;
     for (const Tensor& tensor : model.table().tensors()) {
-        std::vector<float> values = file.values(file.table().named(tensor.name));
-        values.resize(tensor.elements);  // cuts embeddings of positions to those that the model has
+        values.resize(tensor.elements);  // fewer embeddings of positions than in the file
+        file.values(file.table().named(tensor.name), 0, values);
         model.set_parameter(tensor, values);
     }
 }
