@@ -10,7 +10,7 @@
 //   Bello et al. 2016, arXiv:1611.09940
 #pragma once
 #include "kernels/cross_entropy.cuh"
-#include "kernels/sigmoids.cuh"
+#include "kernels/elementwise.cuh"
 
 constexpr float most_logit_cap = 40;  // exp(-2 * 40) is 1.8e-35
 
@@ -77,4 +77,22 @@ void classify(T* logits, float* losses, const int* targets, float dloss, float c
         launch(capped_cross_entropy_kernel<W, n(), T>, static_cast<unsigned>(N), W::threads, 0, stream,
                logits, losses, targets, dloss, cap, V, Vp, write_dlogits);
     });
+}
+
+template <class W, int N, class T>
+__global__ void cap_logits_kernel(T* logits, size_t n, float cap) {
+    map_vectors<W, N>(logits, logits, n, [=]<int M>(Vec<float, M>& z) INLINE {
+        UNROLL
+        for (int k = 0; k < M; k++) {
+            const Sigmoids q(-2.0f / cap * z[k]);
+            z[k] = cap * (q.rest - q.value);
+        }
+    });
+}
+
+// logits (n) = cap tanh(logits / cap), in place, for whoever draws a token. Bound by memory bandwidth.
+template <class W = simt::NativeWidth<32>, class T>
+void cap_logits(T* logits, size_t n, float cap, stream_t stream) {
+    launch_elementwise<W, T, mapped_vectors<W>>(
+        n, stream, [](auto N) { return cap_logits_kernel<W, N(), T>; }, logits, n, cap);
 }

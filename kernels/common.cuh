@@ -11,6 +11,7 @@ using simt::load;
 using simt::load_raw;
 using simt::load_streaming;
 using simt::narrow;
+using simt::Sigmoids;
 using simt::stay_narrow;
 using simt::store;
 using simt::store_around_caches;

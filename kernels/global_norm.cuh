@@ -8,9 +8,8 @@
 // the same.
 constexpr size_t global_norm_piece = 32768;
 
-inline size_t global_norm_pieces(size_t n) { return ceil_div(n, global_norm_piece); }
-// Floats of scratch for global_norm_squared.
-inline size_t global_norm_scratch(size_t n) { return global_norm_pieces(n); }
+// Floats of scratch for global_norm_squared: one of each piece.
+inline size_t global_norm_scratch(size_t n) { return ceil_div(n, global_norm_piece); }
 
 // partial (pieces) = each piece's sum of squares
 template <class W, int N>
@@ -45,7 +44,7 @@ void global_norm_squared(float* out, float* scratch, const float* grads, size_t 
     CHECK(n > 0, "global norm: n = {} must be positive", n);
     // CPU: four registers of sums, so that an addition need not wait for the one before
     constexpr int N = W::threads == 1 ? 64 : 4;
-    const size_t pieces = global_norm_pieces(n);
+    const size_t pieces = global_norm_scratch(n);
     launch(global_norm_kernel<W, N>, static_cast<unsigned>(pieces), W::threads, 0, stream, scratch, grads, n);
     launch(global_norm_finish_kernel<W>, 1, W::threads, 0, stream, out, scratch, pieces);
 }

@@ -1,5 +1,5 @@
-// optimizer_state.cuh: what the kernels of all optimizers share: the count of steps, the gradient norm,
-//   and the factor for the gradients
+// optimizer_state.cuh: what the kernels of all optimizers share: the count of steps and the factor for the
+//   gradients
 //   grad_norm = gradient_weight * the Euclidean norm of the gradients (global_norm.cuh)
 //   scale = gradient_weight * min(1, clip / (grad_norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it
 //   A step whose norm is not finite has scale = 0: it changes nothing and is not counted.
@@ -17,7 +17,6 @@ struct OptimizerState {
     // (tokens of the step) / (targets that count): the gradients have been divided by the number of tokens
     double gradient_weight = 1;
     int step;                     // t: number of steps that changed the parameters
-    float grad_norm;              // of the latest step, before clipping
     float scale;                  // factor for the step's gradients; 0 if the step was skipped
     float bias_correction1;       // 1 - beta1^t
     float sqrt_bias_correction2;  // sqrt(1 - beta2^t)
@@ -31,7 +30,6 @@ __global__ void optimizer_prepare_kernel(OptimizerState* state, const float* nor
     const float weight = static_cast<float>(state->gradient_weight),
                 grad_norm = weight * simt::sqrt(*norm_squared);
     const bool finite = grad_norm <= FLT_MAX;
-    state->grad_norm = grad_norm;
     if (finite) state->step++;
     const float wanted = clip / (grad_norm + 1e-6f);
     state->scale = !finite ? 0.0f : clip > 0 && wanted < 1.0f ? weight * wanted : weight;

@@ -7,10 +7,10 @@
 #include "kernels/elementwise.cuh"
 
 template <class W, int N, class T>
-__global__ void relu2_forward_kernel(T* out, const T* inp, size_t n) {
-    map_vectors<W, N>(out, inp, n, []<int M>(Vec<float, M>& x) INLINE {
+__global__ void relu2_forward_kernel(T* x, size_t n) {
+    map_vectors<W, N>(x, x, n, []<int M>(Vec<float, M>& v) INLINE {
         UNROLL
-        for (int k = 0; k < M; k++) x[k] = x[k] < 0.0f ? 0.0f : x[k] * x[k];  // a NaN stays one
+        for (int k = 0; k < M; k++) v[k] = v[k] < 0.0f ? 0.0f : v[k] * v[k];  // a NaN stays one
     });
 }
 
@@ -29,7 +29,7 @@ __global__ void relu2_backward_kernel(T* dinp, const T* dact, const T* act, size
 template <class W = simt::NativeWidth<32>, class T>
 void relu2_forward(T* x, size_t n, stream_t stream) {
     launch_elementwise<W, T, mapped_vectors<W>>(
-        n, stream, [](auto N) { return relu2_forward_kernel<W, N(), T>; }, x, static_cast<const T*>(x), n);
+        n, stream, [](auto N) { return relu2_forward_kernel<W, N(), T>; }, x, n);
 }
 
 // dinp (n) = 2 sqrt(act) dact; dinp may be dact. Reads 2n and writes n elements; bound by memory bandwidth.

@@ -4,7 +4,7 @@
 //     dgate = dout * up * s * (1 + gate * (1 - s)),   dup = dout * gate * s
 //   Shazeer 2020, arXiv:2002.05202
 #pragma once
-#include "kernels/sigmoids.cuh"
+#include "kernels/common.cuh"
 
 // W::threads threads share a row.
 template <class W, int N, class T>

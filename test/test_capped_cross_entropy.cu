@@ -4,7 +4,6 @@
 
 #include "common.cuh"
 #include "kernels/capped_cross_entropy.cuh"
-#include "kernels/decode/cap_logits.cuh"
 #include "plain_llama.h"
 
 namespace {

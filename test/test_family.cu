@@ -12,11 +12,10 @@ public:
     explicit Mlp(const ModelConfig& config) : config_(config), layers_(static_cast<size_t>(config.L)) {}
     const ModelConfig& config() const override { return config_; }
 
-    TensorTable make_table(const TableLayout& layout) override {
+    void add_rows(TensorTable& table) override {
         const size_t C = channels(), V = static_cast<size_t>(config_.V),
                      Vp = static_cast<size_t>(config_.Vp());
         const Init normal = Init::normal(0.1f);
-        TensorTable table(config_.L, layout);
         wte_ = table.add(table.embedding(),
                          {.name = "wte", .shape = {Vp, C}, .init = normal, .unpadded_rows = V});
         wpe_ = table.add(table.embedding(), {"wpe", {static_cast<size_t>(config_.context), C}, normal});
@@ -28,8 +27,6 @@ public:
         head_ = table.add(
             table.head(),
             {.name = "head", .shape = {Vp, C}, .init = normal, .from_matmul = true, .unpadded_rows = V});
-        table.complete();
-        return table;
     }
     void reserve(Arena& activations, Arena& workspace) override {
         const size_t elements =

@@ -236,7 +236,6 @@ TYPED_TEST(Optimizers, ANormThatIsNotFiniteChangesNothing) {
             EXPECT_EQ(download(second), before);
             EXPECT_EQ(download(copy), copy_before);
             EXPECT_EQ(download_raw(state)[0].step, 7);
-            EXPECT_FALSE(std::isfinite(download_raw(state)[0].grad_norm));
         }
         step(1.0f);
         EXPECT_NE(download(master), before);

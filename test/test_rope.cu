@@ -82,10 +82,10 @@ void test_normalised(AttentionShape s) {
     SCOPED_TRACE(describe(s));
     const size_t heads = static_cast<size_t>(s.B * s.T * (s.NH + s.NKV)), HS = static_cast<size_t>(s.HS);
     const auto qkv = random_values<T>(elements(s), 1), dqkv = random_values<T>(elements(s), 2);
-    const auto table = upload<float>(rope_table(s.T, s.HS, theta, -1));
+    const auto table = upload<float>(rope_table(s.T, s.HS, theta));
     auto y = upload<T>(qkv), dx = upload<T>(dqkv);
     auto rstd = poisoned<float>(heads);
-    rope<W>(y.data(), {eps, rstd.data()}, {table.data()}, s, nullptr);
+    rope<W>(y.data(), {eps, rstd.data()}, {table.data(), -1}, s, nullptr);
 
     // Unturned, because the order does not matter; heads of ones as weights.
     std::vector<Bounded> expected = exact(qkv), r(1), ones(HS, Bounded(1)), unused(HS);
@@ -103,7 +103,7 @@ void test_normalised(AttentionShape s) {
     expect_turned<T>(download(y), expected, s.T);
 
     // From the heads that forward has stored, which in bf16 are rounded.
-    rope<W>(dx.data(), {.eps = eps, .rstd = rstd.data(), .y = y.data()}, {table.data(), -1}, s, nullptr);
+    rope<W>(dx.data(), {.eps = eps, .rstd = rstd.data(), .y = y.data()}, {table.data()}, s, nullptr);
     std::vector<Bounded> from = exact(dqkv);
     const std::vector<Bounded> normalised = exact(download(y));
     const std::vector<float> rstds = download(rstd);
@@ -168,7 +168,7 @@ void test_weighted(AttentionShape s) {
     const auto before = random_values<float>(HS, 5);
     auto dwq = upload<float>(before), dwk = upload<float>(before),
          scratch = poisoned<float>(weighted_rope_sums<W>(tokens) * 2 * HS);
-    weighted_rope_backward<W>(dx.data(), dwq.data(), dwk.data(), scratch.data(), norms, table.data(), s,
+    weighted_rope_backward<W>(dx.data(), dwq.data(), dwk.data(), scratch.data(), norms, {table.data(), -1}, s,
                               nullptr);
 
     std::vector<Bounded> out = exact(qkv), back = exact(dqkv);
@@ -234,7 +234,7 @@ TEST(RopeShapes, OddHeadsAndEmptyShapesAreRefused) {
     for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 3}, AttentionShape{0, 1, 1, 2},
                                         AttentionShape{1, 1, 1, 0}, AttentionShape{1, 1, 1, 130}}) {
         EXPECT_THROW(rope(none, {}, {none}, shape, nullptr), UsageError);
-        EXPECT_THROW(weighted_rope_backward(none, none, none, none, {}, none, shape, nullptr), UsageError);
+        EXPECT_THROW(weighted_rope_backward(none, none, none, none, {}, {none}, shape, nullptr), UsageError);
     }
 }
 

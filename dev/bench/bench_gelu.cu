@@ -6,7 +6,7 @@ template <class T>
 void bench_forward(BenchRun& run) {
     const size_t count = run["N"] * run["C"];
     simt::DeviceBuffer<T> out(count), inp = random_buffer<T>(count);
-    run.measure(cost::gelu<T>(count),
+    run.measure(cost::activation<T>(count),
                 [&](stream_t stream) { gelu_forward(out.data(), inp.data(), count, stream); });
 }
 
@@ -14,7 +14,7 @@ template <class T>
 void bench_backward(BenchRun& run) {
     const size_t count = run["N"] * run["C"];
     simt::DeviceBuffer<T> dinp(count), dout = random_buffer<T>(count), inp = random_buffer<T>(count, 1.0f, 2);
-    run.measure(cost::gelu_backward<T>(count),
+    run.measure(cost::activation_backward<T>(count),
                 [&](stream_t stream) { gelu_backward(dinp.data(), dout.data(), inp.data(), count, stream); });
 }
 

@@ -114,7 +114,7 @@ void bench_weighted_rope_backward(BenchRun& run) {
     WeightedHeads<T> h(run);
     run.measure(cost::rope_backward<T>(h.shape, true), [&](stream_t stream) {
         weighted_rope_backward(h.dqkv.data(), h.dweights.data(), h.dweights.data() + 64, h.scratch.data(),
-                               h.norms, h.table.data(), h.shape, stream);
+                               h.norms, {h.table.data(), -1}, h.shape, stream);
     });
 }
 
@@ -141,14 +141,14 @@ template <class T>
 void bench_relu2(BenchRun& run) {
     const size_t n = run["N"] * run["C"] * 4;
     auto x = random_buffer<T>(n);
-    run.measure(cost::relu2<T>(n), [&](stream_t stream) { relu2_forward(x.data(), n, stream); });
+    run.measure(cost::activation<T>(n), [&](stream_t stream) { relu2_forward(x.data(), n, stream); });
 }
 
 template <class T>
 void bench_relu2_backward(BenchRun& run) {
     const size_t n = run["N"] * run["C"] * 4;
     auto d = random_buffer<T>(n), act = random_buffer<T>(n, 1.0f, 2);
-    run.measure(cost::relu2_backward<T>(n), [&](stream_t stream) {
+    run.measure(cost::activation_backward<T>(n), [&](stream_t stream) {
         relu2_backward(d.data(), static_cast<const T*>(d.data()), static_cast<const T*>(act.data()), n,
                        stream);
     });

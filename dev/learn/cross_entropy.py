@@ -48,7 +48,7 @@ def subtracted(z, targets):
 
 
 def sigmoids(u):
-    """sigmoid(u) and 1 - sigmoid(u), neither by a difference: kernels/sigmoids.cuh."""
+    """sigmoid(u) and 1 - sigmoid(u), neither by a difference: kernels/simt/math.cuh."""
     e = np.exp(-np.abs(u))
     return np.where(u < 0, e, 1) / (1 + e), np.where(u < 0, 1, e) / (1 + e)
 

@@ -35,11 +35,7 @@ class Positions : public Operations<float> {
 public:
     Positions(const ModelConfig& config, std::string kind) : Operations(config), kind_(std::move(kind)) {}
 
-    TensorTable make_table(const TableLayout& layout) override {
-        TensorTable table(config().L, layout);
-        p_ = add_gpt2(table, config());
-        return table;
-    }
+    void add_rows(TensorTable& table) override { p_ = add_gpt2(table, config()); }
     void reserve(Arena& activations, Arena& workspace) override;
     void allocated() override {
         Operations::allocated();
@@ -82,7 +78,6 @@ private:
 
     bool learned() const { return kind_ == "learned"; }
     bool rotated() const { return kind_ == "rotated"; }
-    AttentionShape shape() const { return attention_shape(context_->B, context_->T); }
     float* block_input(int l) { return l == 0 ? encoded_ : block_[l - 1].residual3; }
     // The bias gradient of the projection that was added to the stream before block l.
     float* dbias_before(int l) {

@@ -21,11 +21,11 @@
 #include "kernels/add_rows.cuh"
 #include "kernels/attention/attention.h"
 
-// The table for `positions` positions; sign -1 turns the other way. In fp32 an angle at position 2047 is
+// The table for `positions` positions. In fp32 an angle at position 2047 is
 // known to about 1e-4, so parity with transformers at long distances needs the same roundings: the power and
 // the frequency are rounded to fp32 before that is multiplied by the position. All frequencies are then
 // torch's, bit for bit.
-inline std::vector<float> rope_table(int positions, int HS, double theta, int sign = 1) {
+inline std::vector<float> rope_table(int positions, int HS, double theta) {
     const int half = HS / 2;
     std::vector<float> table(static_cast<size_t>(positions) * static_cast<size_t>(HS));
     for (int i = 0; i < half; i++) {
@@ -35,7 +35,7 @@ inline std::vector<float> rope_table(int positions, int HS, double theta, int si
             const double angle = static_cast<double>(static_cast<float>(t) * frequency);
             float* const of_position = table.data() + static_cast<size_t>(t) * static_cast<size_t>(HS);
             of_position[i] = static_cast<float>(std::cos(angle));
-            of_position[half + i] = static_cast<float>(sign * std::sin(angle));
+            of_position[half + i] = static_cast<float>(std::sin(angle));
         }
     }
     return table;
@@ -179,8 +179,8 @@ size_t weighted_rope_sums(size_t tokens) {
 // sums (groups, heads_at_once, 2, HS) = d n over heads of q in blocks with blockIdx.y = 0, and of k in others
 template <class W, int N, class T>
 __global__ void __launch_bounds__(heads_at_once<W>* W::threads)
-    weighted_rope_backward_kernel(T* dqkv, float* sums, HeadNorms<T> norms, const float* table,
-                                  AttentionShape shape, unsigned tokens_per_group) {
+    weighted_rope_backward_kernel(T* dqkv, float* sums, HeadNorms<T> norms, Turn turn, AttentionShape shape,
+                                  unsigned tokens_per_group) {
     const bool of_q = blockIdx.y == 0;
     const int HS = shape.HS;
     const unsigned heads = of_q ? shape.NH : shape.NKV, own = threadIdx.x / W::threads,
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(heads_at_once<W>* W::threads)
         T* const dy = dqkv + (row + size_t{token} * shape.NKV) * HS;
         HeadPart<W, N> d(dy, exists ? HS : 0), x(norms.x + row * HS, exists ? HS : 0);
         const float r = norms.rstd[row];
-        d.turn(table + size_t{token % shape.T} * HS, -1.0f);
+        d.turn(turn.table + size_t{token % shape.T} * HS, turn.direction);
         sum.each([=](int, float& s, float of_d, float of_x) INLINE { s += of_d * (of_x * r); }, d, x);
         d.each([](int, float& g, float w) INLINE { g *= w; }, weight);
         const float average = d.average(x, HS) * r;
@@ -211,13 +211,13 @@ __global__ void __launch_bounds__(heads_at_once<W>* W::threads)
 // beside dqkv; bound by memory bandwidth.
 template <class W = simt::NativeWidth<8>, class T>
 void weighted_rope_backward(T* dqkv, float* dweight_q, float* dweight_k, float* scratch, HeadNorms<T> norms,
-                            const float* table, AttentionShape shape, stream_t stream) {
+                            Turn turn, AttentionShape shape, stream_t stream) {
     const unsigned tokens = rows_of_heads(shape) / (shape.NH + shape.NKV);
     const size_t sums = weighted_rope_sums<W>(tokens);
     const auto groups = static_cast<unsigned>(sums / heads_at_once<W>);
     simt::for_vector_length<W, T>(shape.HS / 2, [&](auto n) {
         launch(weighted_rope_backward_kernel<W, n(), T>, dim3(groups, 2), heads_at_once<W> * W::threads, 0,
-               stream, dqkv, scratch, norms, table, shape, ceil_div(tokens, groups));
+               stream, dqkv, scratch, norms, turn, shape, ceil_div(tokens, groups));
     });
     add_rows({dweight_q, dweight_k}, scratch, sums, static_cast<size_t>(shape.HS), stream);
 }

@@ -46,9 +46,6 @@ constexpr bool cpu_multiply_adds = true;
 #else
 constexpr bool cpu_multiply_adds = false;
 #endif
-}  // namespace simt
-
-namespace simt {
 
 // A place in the source. As a default argument, Here::now() is where the function is called.
 struct Here {

@@ -135,7 +135,15 @@ __device__ __forceinline__ float rsqrt(float x) {
 #endif
 }
 
-// 1 / (1 + e^-x)
-__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + simt::exp(-x)); }
+// sigmoid(z) = 1 / (1 + e^-z), and 1 - sigmoid(z). Both follow from e = exp(-|z|) without cancellation, and
+// nothing overflows.
+struct Sigmoids {
+    float value, rest;
+    __device__ __forceinline__ explicit Sigmoids(float z) {
+        const float e = quick_exp_nonpositive(-fabsf(z)), inverse = quick_divide(1.0f, 1.0f + e);
+        value = z < 0.0f ? e * inverse : inverse;
+        rest = z < 0.0f ? inverse : e * inverse;
+    }
+};
 
 }  // namespace simt

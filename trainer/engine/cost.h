@@ -55,14 +55,6 @@ template <class T>  // where heads are normalised, they are read, too
 constexpr Cost rope_backward(AttentionShape s, bool normalised) {
     return {.bytes = rope<T>(s).bytes / 2 * (normalised ? 3 : 2)};
 }
-template <class T>  // in place
-constexpr Cost relu2(size_t elements) {
-    return pass<T>(2, elements);
-}
-template <class T>
-constexpr Cost relu2_backward(size_t elements) {
-    return pass<T>(3, elements);
-}
 template <class T>  // reads gate and up, writes their product
 constexpr Cost swiglu(size_t elements) {
     return pass<T>(3, elements);
@@ -72,11 +64,11 @@ constexpr Cost swiglu_backward(size_t elements) {
     return pass<T>(5, elements);
 }
 template <class T>
-constexpr Cost gelu(size_t elements) {
+constexpr Cost activation(size_t elements) {
     return pass<T>(2, elements);
 }
 template <class T>
-constexpr Cost gelu_backward(size_t elements) {
+constexpr Cost activation_backward(size_t elements) {
     return pass<T>(3, elements);
 }
 template <class T>  // reads the logits; their gradient overwrites them

@@ -2,7 +2,7 @@
 #include <bit>
 #include <set>
 
-#include "kernels/decode/cap_logits.cuh"
+#include "kernels/capped_cross_entropy.cuh"
 #include "kernels/decode/decode_sample.cuh"
 #include "system/error.h"
 #include "trainer/engine/decoder.h"

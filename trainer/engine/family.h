@@ -26,8 +26,7 @@ public:
     virtual ~Family() = default;
 
     virtual const ModelConfig& config() const = 0;
-    // The table in this layout. Called once, before everything else.
-    virtual TensorTable make_table(const TableLayout& layout) = 0;
+    virtual void add_rows(TensorTable& table) = 0;  // those of its tensors
     // Reserves what a micro-step of N = B*T tokens needs. Called once, when context and parameters are known.
     virtual void reserve(Arena& activations, Arena& workspace) = 0;
     virtual void allocated() {}  // called once, when the reserved pointers are set
@@ -47,6 +46,13 @@ public:
     };
     virtual Activation activation(const std::string& name, int l) const = 0;
 
+    // The table in this layout; called once, before everything else.
+    TensorTable make_table(const TableLayout& layout) {
+        TensorTable table(config().L, layout);
+        add_rows(table);
+        table.complete();
+        return table;
+    }
     // Before reserve(): what the operations work on, to train or evaluate, to generate, or both by turns.
     void attach(Context& context, const TensorTable& table, Parameters<T>* parameters,
                 GenerationState<T>* generation) {

@@ -26,15 +26,10 @@ struct GenerationState {
         int8_t* quantized = nullptr;
         float* scales = nullptr;
     };
-    // The cache of a block.
-    struct Cache {
-        T *keys = nullptr, *values = nullptr;
-    };
-
     const DecoderOptions options;
     Arena& cache_memory;
-    std::vector<Weight> weights = {};  // by TensorId
-    std::vector<Cache> caches = {};    // by block
+    std::vector<Weight> weights = {};         // by TensorId
+    std::vector<DecodeCache<T>> caches = {};  // by block
     // Scratch for a prompt's products with int8 weights, and for decode_attention.
     std::byte* int8_scratch = nullptr;
     size_t int8_scratch_bytes = 0;

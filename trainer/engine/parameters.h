@@ -18,7 +18,6 @@ class Parameters {
 public:
     Parameters(const TensorTable& table, Context& context, Gradients& gradients, Memory& memory);
 
-    const TensorTable& table() const { return table_; }
     // The tensor's parameters on the device; waits until they have arrived.
     T* value(TensorId id) {
         const Tensor& t = table_[id];

@@ -12,7 +12,7 @@
 inline constexpr TensorId no_tensor = static_cast<TensorId>(-1);
 // The weight and the bias of a norm or of a matrix product, which may have none.
 struct Affine {
-    TensorId weight, bias = no_tensor;
+    TensorId weight = no_tensor, bias = no_tensor;
 };
 
 // The initial value of a tensor's elements: normally distributed, or constant.

@@ -23,7 +23,6 @@ public:
     ~Generator();
     Generator(const Generator&) = delete;
 
-    const ModelConfig& config() const { return family_->config(); }
     MemoryPlan memory_plan() const { return memory_.plan(); }
     // Allocates what the plan says; nothing is allocated afterwards. Error if memory cannot be allocated.
     void allocate();

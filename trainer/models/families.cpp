@@ -64,5 +64,9 @@ void check_shape(const std::string& path, const ModelConfig& config) {
 }
 
 TensorTable table_of(const ModelConfig& config, const TableLayout& layout) {
-    return family_of(config).table(config, layout);
+    family_of(config).check(config);
+    TensorTable table(config.L, layout);
+    family_of(config).add_rows(table, config);
+    table.complete();
+    return table;
 }

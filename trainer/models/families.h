@@ -30,7 +30,7 @@ struct FamilyDescription {
     ModelConfig (*complete)(ModelConfig config);
     // UsageError for a shape that it cannot have.
     void (*check)(const ModelConfig& config);
-    TensorTable (*table)(const ModelConfig& config, const TableLayout& layout);
+    void (*add_rows)(TensorTable& table, const ModelConfig& config);
     // Floating-point operations a token, forward and backward.
     double (*flops_per_token)(const ModelConfig& config, int seq_len);
     std::map<std::string, ModelConfig> sizes;  // by the names of --model

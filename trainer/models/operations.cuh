@@ -89,23 +89,21 @@ void Operations<T>::matmul_dinput(const char* name, T* dinp, const T* dout, Tens
 
 template <class T>
 void Operations<T>::gelu(const char* name, T* out, const T* pre_gelu, size_t channels) {
-    operation(name, cost::gelu<T>(rows() * channels));
+    operation(name, cost::activation<T>(rows() * channels));
     gelu_forward(out, pre_gelu, rows() * channels, stream());
 }
 
 template <class T>
 void Operations<T>::attention(T* out, float* lse, const T* qkv, int l) {
     if (this->generates()) return generate_attention(out, lse, qkv, l);
-    const AttentionShape shape = attention_shape(this->context_->B, this->context_->T);
-    operation("attention", cost::attention_forward<T>(shape));
-    attention_->forward(out, lse, qkv, shape, attention_scratch_, stream());
+    operation("attention", cost::attention_forward<T>(shape()));
+    attention_->forward(out, lse, qkv, shape(), attention_scratch_, stream());
 }
 
 template <class T>
 void Operations<T>::attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse) {
-    const AttentionShape shape = attention_shape(this->context_->B, this->context_->T);
-    operation("attention backward", cost::attention_backward<T>(shape));
-    attention_->backward(dqkv, dout, qkv, out, lse, shape, attention_scratch_, stream());
+    operation("attention backward", cost::attention_backward<T>(shape()));
+    attention_->backward(dqkv, dout, qkv, out, lse, shape(), attention_scratch_, stream());
 }
 
 template <class T>

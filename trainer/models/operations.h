@@ -97,10 +97,11 @@ protected:
     AttentionShape attention_shape(int B, int sequence) const {
         return {B, sequence, config_.NH, config_.HS(), config_.kv_heads()};
     }
+    // That of the batch.
+    AttentionShape shape() const { return attention_shape(this->context_->B, this->context_->T); }
 
 private:
     // operations_generation.cuh: the same when the model generates
-    DecodeCache<T> cache_of(int l) const;
     void reserve_cache(Arena& workspace);
     void generate_embedding(T* out, TensorId wte, TensorId wpe);
     void generate_product(const char* name, T* out, const T* inp, const Affine& p, Activation activation,

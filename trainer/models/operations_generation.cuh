@@ -6,30 +6,22 @@
 #include "trainer/models/operations.h"
 
 template <class T>
-DecodeCache<T> Operations<T>::cache_of(int l) const {
-    const auto& cache = this->generation_->caches[static_cast<size_t>(l)];
-    const DecoderOptions& o = this->generation_->options;
-    return {cache.keys, cache.values, o.samples, config_.NH, config_.HS(), o.max_tokens, config_.kv_heads()};
-}
-
-template <class T>
 void Operations<T>::reserve_cache(Arena& workspace) {
     GenerationState<T>& g = *this->generation_;
-    g.caches.resize(static_cast<size_t>(config_.L));
-    for (int l = 0; l < config_.L; l++) {
-        auto& cache = g.caches[static_cast<size_t>(l)];
-        for (T** part : {&cache.keys, &cache.values}) g.cache_memory.reserve(*part, cache_of(l).elements());
-    }
-    workspace.reserve(g.attention_scratch, decode_attention_scratch(g.options.samples, config_.NH,
-                                                                    config_.HS(), g.options.max_tokens));
+    const int samples = g.options.samples, max_tokens = g.options.max_tokens;
+    g.caches.resize(static_cast<size_t>(config_.L),
+                    {nullptr, nullptr, samples, config_.NH, config_.HS(), max_tokens, config_.kv_heads()});
+    for (DecodeCache<T>& cache : g.caches)
+        for (T** part : {&cache.keys, &cache.values}) g.cache_memory.reserve(*part, cache.elements());
+    workspace.reserve(g.attention_scratch,
+                      decode_attention_scratch(samples, config_.NH, config_.HS(), max_tokens));
 }
 
 // The kernels read whole tiles of the cache, also where tokens are still missing.
 template <class T>
 void Operations<T>::allocated() {
     if (!this->generation_) return;
-    for (int l = 0; l < config_.L; l++) {
-        const DecodeCache<T> cache = cache_of(l);
+    for (const DecodeCache<T>& cache : this->generation_->caches) {
         simt::fill_zero(cache.keys, cache.elements() * sizeof(T), stream());
         simt::fill_zero(cache.values, cache.elements() * sizeof(T), stream());
     }
@@ -67,7 +59,7 @@ void Operations<T>::generate_product(const char* name, T* out, const T* inp, con
 template <class T>
 void Operations<T>::generate_attention(T* out, float* lse, const T* qkv, int l) {
     const GenerationState<T>& g = *this->generation_;
-    const DecodeCache<T> cache = cache_of(l);
+    const DecodeCache<T>& cache = g.caches[static_cast<size_t>(l)];
     operation("attention", {});
     decode_append(cache, qkv, g.before, g.tokens, g.is_prompt, stream());
     if (g.is_prompt)

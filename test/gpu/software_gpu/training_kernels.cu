@@ -86,9 +86,10 @@ void elementwise() {
     constexpr size_t rows = 512, n = rows * 4 * C, parameters = size_t{12} * C * C / 8;
     const auto inp = numbers<bfloat16>(n), dout = numbers<bfloat16>(n);
     gelu_forward(dout.data(), inp.data(), n, nullptr);
-    state("gelu_forward_kernel", "GELU, forward", by(rows, 4 * C), cost::gelu<bfloat16>(n).bytes);
+    state("gelu_forward_kernel", "GELU, forward", by(rows, 4 * C), cost::activation<bfloat16>(n).bytes);
     gelu_backward(dout.data(), dout.data(), inp.data(), n, nullptr);
-    state("gelu_backward_kernel", "GELU, backward", by(rows, 4 * C), cost::gelu_backward<bfloat16>(n).bytes);
+    state("gelu_backward_kernel", "GELU, backward", by(rows, 4 * C),
+          cost::activation_backward<bfloat16>(n).bytes);
 
     const auto master = numbers<float>(parameters), m = numbers<float>(parameters),
                v = numbers<float>(parameters), grads = numbers<float>(parameters);
@@ -97,12 +98,8 @@ void elementwise() {
     const std::string shape = std::to_string(parameters) + " parameters";
     global_norm_squared(norm.data(), scratch.data(), grads.data(), parameters, nullptr);
     state("global_norm_kernel", "gradient norm", shape, cost::pass<float>(1, parameters).bytes);
-    const auto optimizer = on_device<OptimizerState>({{.lr = 1e-3,
-                                                       .step = 1,
-                                                       .grad_norm = 1.0f,
-                                                       .scale = 1.0f,
-                                                       .bias_correction1 = 0.1f,
-                                                       .sqrt_bias_correction2 = 0.05f}});
+    const auto optimizer = on_device<OptimizerState>(
+        {{.lr = 1e-3, .step = 1, .scale = 1.0f, .bias_correction1 = 0.1f, .sqrt_bias_correction2 = 0.05f}});
     adamw_update(params.data(), master.data(), m.data(), v.data(), grads.data(), parameters,
                  {0.9, 0.95, 1e-8, 0.1}, optimizer.data(), nullptr);
     state("adamw_kernel", "AdamW", shape, cost::update(parameters, 2, sizeof(bfloat16)).bytes);
@@ -228,7 +225,7 @@ void llama() {
     const simt::DeviceBuffer<float> dweights(2 * 64), scratch(sums * 2 * 64);
     simt::fill_zero(dweights.data(), dweights.bytes(), nullptr);
     weighted_rope_backward(dqkv.data(), dweights.data(), dweights.data() + 64, scratch.data(), norms,
-                           table.data(), shape, nullptr);
+                           {table.data(), -1}, shape, nullptr);
     state("weighted_rope_backward_kernel", "norm with weights and RoPE, backward", heads,
           cost::rope_backward<bfloat16>(shape, true).bytes + table.bytes() + head_rstd.bytes() +
               2 * q_weight.bytes() + scratch.bytes());
@@ -242,11 +239,11 @@ void llama() {
           cost::swiglu_backward<bfloat16>(rows * H).bytes);
     relu2_forward(gate_up.data(), rows * H, nullptr);
     state("relu2_forward_kernel", "ReLU squared, forward", by(rows, H),
-          cost::relu2<bfloat16>(rows * H).bytes);
+          cost::activation<bfloat16>(rows * H).bytes);
     relu2_backward(dout.data(), static_cast<const bfloat16*>(dout.data()),
                    static_cast<const bfloat16*>(gate_up.data()), rows * H, nullptr);
     state("relu2_backward_kernel", "ReLU squared, backward", by(rows, H),
-          cost::relu2_backward<bfloat16>(rows * H).bytes);
+          cost::activation_backward<bfloat16>(rows * H).bytes);
 }
 
 }  // namespace

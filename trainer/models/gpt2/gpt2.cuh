@@ -70,13 +70,6 @@ void GPT2<T>::embed_backward() {
 // buffers
 
 template <class T>
-TensorTable GPT2<T>::make_table(const TableLayout& layout) {
-    TensorTable table(this->config().L, layout);
-    p_ = add_gpt2(table, this->config());
-    return table;
-}
-
-template <class T>
 void GPT2<T>::reserve(Arena& activations, Arena& workspace) {
     const size_t N = most_rows(), C = channels();
     block_.resize(kept(Recompute::block)), fch_gelu_.resize(kept(Recompute::activation));

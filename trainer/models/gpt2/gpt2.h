@@ -12,7 +12,7 @@ class GPT2 : public Operations<T> {
 public:
     explicit GPT2(const ModelConfig& config) : Operations<T>((check_gpt2(config), config)) {}
 
-    TensorTable make_table(const TableLayout& layout) override;
+    void add_rows(TensorTable& table) override { p_ = add_gpt2(table, this->config()); }
     void reserve(Arena& activations, Arena& workspace) override;
     Head<T> head() const override { return {lnf_.out, work_.dnarrow, p_.wte}; }
 

@@ -45,16 +45,9 @@ std::map<std::string, ModelConfig> sizes() {
     return by_name;
 }
 
-TensorTable table(const ModelConfig& config, const TableLayout& layout) {
-    check_gpt2(config);
-    TensorTable table(config.L, layout);
-    add_gpt2(table, config);
-    return table;
-}
-
 // 6 for each parameter, and 6 L C T for causal attention.
 double flops_per_token(const ModelConfig& c, int seq_len) {
-    return 6.0 * static_cast<double>(table(c, {}).parameters()) + 6.0 * c.L * c.C * seq_len;
+    return 6.0 * static_cast<double>(table_of(c).parameters()) + 6.0 * c.L * c.C * seq_len;
 }
 
 ModelConfig read_config(const ConfigFields& fields) {
@@ -136,7 +129,7 @@ FamilyDescription gpt2_family() {
             .title = "GPT-2",
             .complete = [](ModelConfig config) { return config; },
             .check = check_gpt2,
-            .table = table,
+            .add_rows = [](TensorTable& table, const ModelConfig& config) { add_gpt2(table, config); },
             .flops_per_token = flops_per_token,
             .sizes = sizes(),
             .prefix = "transformer.",

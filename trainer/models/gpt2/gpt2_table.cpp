@@ -66,6 +66,5 @@ GPT2Parameters add_gpt2(TensorTable& table, const ModelConfig& config) {
     }
     all.lnf = {table.add(table.head(), {"transformer.ln_f.weight", {C}, ones}),
                table.add(table.head(), {"transformer.ln_f.bias", {C}, zeros})};
-    table.complete();
     return all;
 }

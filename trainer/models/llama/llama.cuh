@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attention/rope.cuh"
+#include "kernels/random.cuh"
 #include "kernels/relu2.cuh"
 #include "kernels/swiglu.cuh"
 #include "trainer/models/llama/llama.h"
@@ -57,7 +58,7 @@ void Llama<T>::block_backward(int l) {
 template <class T>
 void Llama<T>::embed() {
     encoder(encoded_, p_.wte, no_tensor);
-    if (traits().embedding_norm) norm(embedded_, encoded_, {no_tensor});
+    if (traits().embedding_norm) norm(embedded_, encoded_, {});
     norm(block_[0].norm1, block_input(0), layer(0).norm1);
 }
 
@@ -74,7 +75,7 @@ template <class T>
 void Llama<T>::embed_backward() {
     T* const dencoded = traits().embedding_norm ? work_.dnarrow : work_.dresidual;
     if (traits().embedding_norm)
-        norm_backward(dencoded, work_.dresidual, encoded_, embedded_, {no_tensor}, nullptr, false);
+        norm_backward(dencoded, work_.dresidual, encoded_, embedded_, {}, nullptr, false);
     encoder_backward(p_.wte, no_tensor, dencoded);
 }
 
@@ -86,33 +87,31 @@ template <class T>
 void Llama<T>::rope(int l) {
     const HeadNorms<T> norms = head_norms(l);
     operation("RoPE", cost::rope<T>(shape(), norms.x));
-    ::rope(block_[l].qkv, norms, {rotations_, 1, this->generates() ? this->generation_->before : nullptr},
-           shape(), stream());
+    const int* const before = this->generates() ? this->generation_->before : nullptr;
+    ::rope(block_[l].qkv, norms, {rotations_, traits().rope_sign, before}, shape(), stream());
 }
 
 template <class T>
 void Llama<T>::rope_backward(T* dqkv, int l) {
     const HeadNorms<T> norms = head_norms(l, block_[l].qkv);
+    const Turn back{rotations_, -traits().rope_sign};
     operation("RoPE backward", cost::rope_backward<T>(shape(), traits().head_norm));
     if (norms.q)
         weighted_rope_backward(dqkv, grad(layer(l).q_norm.weight), grad(layer(l).k_norm.weight),
-                               work_.head_sums, norms, rotations_, shape(), stream());
-    else ::rope(dqkv, norms, {rotations_, -1}, shape(), stream());
+                               work_.head_sums, norms, back, shape(), stream());
+    else ::rope(dqkv, norms, back, shape(), stream());
 }
 
 template <class T>
 HeadNorms<T> Llama<T>::head_norms(int l, const T* y) {
-    return {this->eps(),
-            block_[l].head_rstd,
-            param_or_none(layer(l).q_norm.weight),
-            param_or_none(layer(l).k_norm.weight),
-            y,
-            block_[l].unturned};
+    const T* const q = param_or_none(layer(l).q_norm.weight);
+    const T* const k = param_or_none(layer(l).k_norm.weight);
+    return {this->eps(), block_[l].head_rstd, q, k, y, block_[l].unturned};
 }
 
 template <class T>
 void Llama<T>::activate(int l, const char* name) {
-    operation(name, traits().gated ? cost::swiglu<T>(rows() * H()) : cost::relu2<T>(rows() * H()));
+    operation(name, traits().gated ? cost::swiglu<T>(rows() * H()) : cost::activation<T>(rows() * H()));
     if (traits().gated) swiglu_forward(act_[l], block_[l].up, rows(), this->config().H, stream());
     else relu2_forward(block_[l].up, rows() * H(), stream());
 }
@@ -121,20 +120,13 @@ template <class T>
 void Llama<T>::activate_backward(T* dup, const T* dact, int l) {
     const size_t n = rows() * H();
     operation(traits().gated ? "SwiGLU backward" : "ReLU squared backward",
-              traits().gated ? cost::swiglu_backward<T>(n) : cost::relu2_backward<T>(n));
+              traits().gated ? cost::swiglu_backward<T>(n) : cost::activation_backward<T>(n));
     if (traits().gated) swiglu_backward(dup, dact, block_[l].up, rows(), this->config().H, stream());
     else relu2_backward(dup, dact, block_[l].up, n, stream());
 }
 
 // ----------------------------------------------------------------------------------------------------
 // buffers
-
-template <class T>
-TensorTable Llama<T>::make_table(const TableLayout& layout) {
-    TensorTable table(this->config().L, layout);
-    p_ = add_llama(table, this->config());
-    return table;
-}
 
 template <class T>
 void Llama<T>::reserve(Arena& activations, Arena& workspace) {
@@ -181,12 +173,11 @@ template <class T>
 void Llama<T>::allocated() {
     Base::allocated();
     const std::vector<float> rotations =
-        rope_table(options().T, this->config().HS(), this->config().rope_theta, traits().rope_sign);
+        rope_table(options().T, this->config().HS(), this->config().rope_theta);
     simt::copy_to_device(rotations_, rotations.data(), rotations.size() * sizeof(float), stream());
-    const std::vector<T> ones(channels(), T(1.0f));
     if (this->ones_) {
-        simt::copy_to_device(this->ones_, ones.data(), ones.size() * sizeof(T), stream());
-        simt::fill_zero(this->dones_, ones.size() * sizeof(float), stream());
+        fill(this->ones_, 1.0f, channels(), stream());
+        simt::fill_zero(this->dones_, channels() * sizeof(float), stream());
     }
     simt::stream_synchronize(stream());
 }

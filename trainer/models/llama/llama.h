@@ -14,7 +14,7 @@ class Llama : public Operations<T> {
 public:
     explicit Llama(const ModelConfig& config) : Operations<T>((check_llama(config), config)) {}
 
-    TensorTable make_table(const TableLayout& layout) override;
+    void add_rows(TensorTable& table) override { p_ = add_llama(table, this->config()); }
     void reserve(Arena& activations, Arena& workspace) override;
     void allocated() override;
     Head<T> head() const override { return {last_norm_.out, work_.dnarrow, p_.head, traits().logit_cap}; }
@@ -63,13 +63,12 @@ private:
     size_t A() const { return static_cast<size_t>(this->config().NH) * HS(); }
     size_t packed() const { return A() + static_cast<size_t>(2 * this->config().NKV) * HS(); }
     size_t HS() const { return static_cast<size_t>(this->config().HS()); }
-    AttentionShape shape() const { return this->attention_shape(this->context_->B, this->context_->T); }
 
     using Base = Operations<T>;
     using Base::attention, Base::attention_backward, Base::channels, Base::encoder, Base::encoder_backward,
         Base::grad, Base::kept, Base::matmul, Base::matmul_dinput, Base::matmul_dweight, Base::most_rows,
         Base::norm, Base::norm_backward, Base::operation, Base::options, Base::param_or_none,
-        Base::reserve_norm, Base::reserve_rows, Base::residual_norm, Base::rows, Base::stream;
+        Base::reserve_norm, Base::reserve_rows, Base::residual_norm, Base::rows, Base::shape, Base::stream;
 
     LlamaParameters p_;
     T* encoded_ = nullptr;        // (N, C)

@@ -55,18 +55,11 @@ const std::vector<Size> nanochat_sizes = {
     {"nanochat:d32", 65536, 2048, 32, 16, 2048, 0, 0, 0},
 };
 
-TensorTable llama_table(const ModelConfig& config, const TableLayout& layout) {
-    check_llama(config);
-    TensorTable table(config.L, layout);
-    add_llama(table, config);
-    return table;
-}
-
 // 6 for each parameter that a product takes, which an embedding beside an untied head is not, and 6 L A T
 // for causal attention, A = NH * HS.
 double llama_flops_per_token(const ModelConfig& c, int seq_len) {
     const double embedding = c.tied ? 0 : static_cast<double>(c.V) * c.C;
-    return 6.0 * (static_cast<double>(llama_table(c, {}).parameters()) - embedding) +
+    return 6.0 * (static_cast<double>(table_of(c).parameters()) - embedding) +
            6.0 * c.L * c.NH * c.HS() * seq_len;
 }
 
@@ -194,7 +187,7 @@ FamilyDescription llama_family() {
             .title = "Llama",
             .complete = complete_llama,
             .check = check_llama,
-            .table = llama_table,
+            .add_rows = [](TensorTable& table, const ModelConfig& config) { add_llama(table, config); },
             .flops_per_token = llama_flops_per_token,
             .sizes = sizes_of("llama", llama_sizes),
             .prefix = "model.",

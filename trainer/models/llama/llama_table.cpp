@@ -61,23 +61,16 @@ void check_llama(const ModelConfig& c) {
 
 namespace {
 
-// nanochat's outputs keep their variance through a matrix and a norm, and what is added to its residual
-// stream starts at 0. In the other families 2 L outputs of equal variance are summed there.
-struct Inits {
-    Init embedding = Init::normal(0.02f), head = embedding, matrix = embedding, residual = embedding;
-    explicit Inits(const ModelConfig& c) {
-        residual = Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(c.L)));
-        if (c.family != "nanochat") return;
-        embedding = Init::normal(1), head = Init::normal(0.001f), residual = Init::constant(0);
-        matrix = Init::normal(1 / std::sqrt(static_cast<float>(c.C)));
-    }
-};
-
 LlamaParameters::Layer add_layer(TensorTable& table, const ModelConfig& config, int l) {
     const size_t C = static_cast<size_t>(config.C), H = static_cast<size_t>(config.H),
                  HS = static_cast<size_t>(config.HS()), A = static_cast<size_t>(config.NH) * HS,
                  KV = static_cast<size_t>(config.NKV) * HS;
-    const Inits inits(config);
+    // nanochat's outputs keep their variance through a matrix and a norm, and what is added to its residual
+    // stream starts at 0. In the other families 2 L outputs of equal variance are summed there.
+    const bool nanochat = config.family == "nanochat";
+    const Init inner = Init::normal(nanochat ? 1 / std::sqrt(static_cast<float>(C)) : 0.02f),
+               residual = nanochat ? Init::constant(0)
+                                   : Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(config.L)));
     const auto name = [=](const char* of) { return fmt::format("model.layers.{}.{}.weight", l, of); };
     const auto matrix = [&](const char* of, size_t out, size_t in, Init init, bool joined = false) {
         return table.add(table.block(l), {.name = name(of),
@@ -89,14 +82,14 @@ LlamaParameters::Layer add_layer(TensorTable& table, const ModelConfig& config, 
                                           .role = Role::matrix});
     };
     LlamaParameters::Layer p{};
-    p.qkv = {matrix("self_attn.q_proj", A, C, inits.matrix)};
-    matrix("self_attn.k_proj", KV, C, inits.matrix, true);
-    matrix("self_attn.v_proj", KV, C, inits.matrix, true);
-    p.attproj = {matrix("self_attn.o_proj", C, A, inits.residual)};
+    p.qkv = {matrix("self_attn.q_proj", A, C, inner)};
+    matrix("self_attn.k_proj", KV, C, inner, true);
+    matrix("self_attn.v_proj", KV, C, inner, true);
+    p.attproj = {matrix("self_attn.o_proj", C, A, residual)};
     const LlamaTraits& traits = llama_traits(config);
-    p.up = {matrix(traits.gated ? "mlp.gate_proj" : "mlp.fc1", H, C, inits.matrix)};
-    if (traits.gated) matrix("mlp.up_proj", H, C, inits.matrix, true);
-    p.down = {matrix(traits.gated ? "mlp.down_proj" : "mlp.fc2", C, H, inits.residual)};
+    p.up = {matrix(traits.gated ? "mlp.gate_proj" : "mlp.fc1", H, C, inner)};
+    if (traits.gated) matrix("mlp.up_proj", H, C, inner, true);
+    p.down = {matrix(traits.gated ? "mlp.down_proj" : "mlp.fc2", C, H, residual)};
     const auto vector = [&](bool exists, const char* of, size_t elements) -> Affine {
         return {exists ? table.add(table.block(l), {name(of), {elements}, Init::constant(1)}) : no_tensor};
     };
@@ -112,23 +105,22 @@ LlamaParameters::Layer add_layer(TensorTable& table, const ModelConfig& config, 
 LlamaParameters add_llama(TensorTable& table, const ModelConfig& config) {
     const size_t C = static_cast<size_t>(config.C), V = static_cast<size_t>(config.V),
                  Vp = static_cast<size_t>(config.Vp());
-    const Inits inits(config);
+    const bool nanochat = config.family == "nanochat";
     LlamaParameters all;
-    const auto vocabulary = [&](size_t group, const char* name, Init init, bool is_head) {
+    const auto vocabulary = [&](size_t group, const char* name, float std, bool is_head) {
         return table.add(group, {.name = name,
                                  .shape = {Vp, C},
-                                 .init = init,
+                                 .init = Init::normal(std),
                                  .from_matmul = is_head,
                                  .int8 = true,
                                  .unpadded_rows = V,
                                  .role = is_head ? Role::head : Role::embedding});
     };
-    all.wte = vocabulary(table.embedding(), "model.embed_tokens.weight", inits.embedding, config.tied);
+    all.wte = vocabulary(table.embedding(), "model.embed_tokens.weight", nanochat ? 1 : 0.02f, config.tied);
     for (int l = 0; l < config.L; l++) all.layers.push_back(add_layer(table, config, l));
-    all.norm = {no_tensor};
     if (llama_traits(config).norm_weights)
         all.norm.weight = table.add(table.head(), {"model.norm.weight", {C}, Init::constant(1)});
-    all.head = config.tied ? all.wte : vocabulary(table.head(), "lm_head.weight", inits.head, true);
-    table.complete();
+    all.head =
+        config.tied ? all.wte : vocabulary(table.head(), "lm_head.weight", nanochat ? 0.001f : 0.02f, true);
     return all;
 }

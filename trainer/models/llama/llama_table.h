@@ -11,7 +11,7 @@ struct LlamaTraits {
     bool embedding_norm = false;                 // and follows the embedding, too
     bool head_norm = false;                      // heads of q and k are normalised
     bool head_weights = false;                   // and multiplied by weights, before they are turned
-    int rope_sign = 1;                           // positions turn by this times the angle
+    float rope_sign = 1;                         // positions turn by this times the angle
     bool gated = true;                           // SwiGLU; else max(x, 0)^2
     float logit_cap = 0;                         // logits become cap tanh(logit / cap); 0: they stay
     double rope_theta = 10000, norm_eps = 1e-5;  // unless the config has others
