@@ -1,7 +1,6 @@
 // The whole model against PyTorch (dev/reference.py): activations, losses, gradients, and ten steps of AdamW.
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <thread>
 
 #include "model.cuh"

@@ -1,6 +1,5 @@
 // Llama, Qwen3 and nanochat against PyTorch (dev/reference_llama.py): activations, losses and gradients;
 // training, generation and resumed state of the same models.
-#include <algorithm>
 
 #include "model.cuh"
 #include "trainer/checkpoint/open_model.h"

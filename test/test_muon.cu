@@ -1,7 +1,6 @@
 // Muon: its kernels against double precision; twenty updates of a matrix, and the first of a model, against
 // numbers that the same formulas give in double precision (dev/reference_muon.py, where they are shown to be
 // torch.optim.Muon's); what the groups of a model are updated by; steps that must change nothing; owners.
-#include <limits>
 
 #include "kernels/gemm/orthogonalise.h"
 #include "kernels/global_norm.cuh"

@@ -128,7 +128,7 @@ void pack_tile(float* to, const T* from, size_t stride, size_t rows, size_t k_co
 // sums (tile_rows, V vectors) = (if first) or += A strip x B strip. A is laid out by pack_rows (KMajor)
 // or by pack_tile.
 template <int V, bool KMajor>
-void tile_product(float* sums, const float* a, const float* b, size_t k_count, bool first) {
+void tile_product(float* sums, const float* a, size_t stride, const float* b, size_t k_count, bool first) {
     Lanes c[tile_rows][V];
     UNROLL_REGISTERS
     for (int row = 0; row < tile_rows; row++) {
@@ -145,7 +145,7 @@ void tile_product(float* sums, const float* a, const float* b, size_t k_count, b
         for (int v = 0; v < V; v++) column[v] = widen(b + (k * V + v) * lanes);
         UNROLL_REGISTERS
         for (int row = 0; row < tile_rows; row++) {
-            const float x = KMajor ? a[k * tile_rows + row] : a[row * depth + k];
+            const float x = KMajor ? a[k * tile_rows + row] : a[row * stride + k];
             UNROLL_REGISTERS
             for (int v = 0; v < V; v++) c[row][v] += x * column[v];
         }
@@ -210,10 +210,27 @@ struct Block {
     bool is_mirrored(size_t row_end, size_t column) const {
         return is_symmetric() && n + column >= m + row_end;
     }
+    // A square below the diagonal, in registers.
+    void mirror_square(size_t row, size_t column) const {
+        Lanes square[lanes];
+        UNROLL_REGISTERS
+        for (size_t i = 0; i < lanes; i++) square[i] = widen(c + (row + i) * stride + column);
+        transpose(square);
+        UNROLL_REGISTERS
+        for (size_t i = 0; i < lanes; i++) put(c + (column + i) * stride + row, square[i]);
+    }
     void mirror() const {
-        constexpr size_t side = 16;  // of the squares in which rows become columns
+        constexpr size_t side = lanes;  // of the squares in which rows become columns
         for (size_t row0 = m; row0 < m + rows; row0 += side) {
             for (size_t column0 = n; column0 < n + columns; column0 += side) {
+                const bool is_whole =
+                    row0 + side <= m + rows && column0 + side <= std::min(n + columns, row0);
+                if constexpr (std::is_same_v<Result, float>) {
+                    if (is_whole) {
+                        mirror_square(row0, column0);
+                        continue;
+                    }
+                }
                 for (size_t row = row0; row < std::min(m + rows, row0 + side); row++) {
                     const size_t end = std::min({row, n + columns, column0 + side});
                     for (size_t column = column0; column < end; column++)
@@ -261,9 +278,16 @@ struct Block {
     }
 };
 
+// True if a tile of A is read where it lies, and not copied: in fp32, all of its rows, which must not be a
+// multiple of 4096 bytes apart.
+template <class T>
+bool lies_ready(const Operand<T>& a, size_t rows) {
+    return std::is_same_v<T, float> && !a.transposed && rows >= tile_rows && a.stride % 1024 != 0;
+}
 template <class T>
 void pack_a(float* to, const Operand<T>& a, size_t m, size_t rows, size_t k, size_t k_count) {
     for (size_t row = 0; row < rows; row += tile_rows, to += tile_rows * depth) {
+        if (lies_ready(a, rows - row)) continue;
         if (a.transposed) pack_rows<tile_rows>(to, a.at(m + row, k), a.stride, rows - row, k_count);
         else pack_tile(to, a.at(m + row, k), a.stride, rows - row, k_count);
     }
@@ -288,9 +312,14 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
                 pack_strip<V()>(own.b, b, block.n + column, block.columns - column, k, k_count);
                 for (size_t row = 0; row < block.rows; row += tile_rows) {
                     if (block.is_mirrored(row + tile_rows, column)) continue;
-                    const float* const a_tile = own.a + row * depth;
-                    if (a.transposed) tile_product<V(), true>(sums, a_tile, own.b, k_count, k == 0);
-                    else tile_product<V(), false>(sums, a_tile, own.b, k_count, k == 0);
+                    const float* a_tile = own.a + row * depth;
+                    size_t stride = depth;
+                    if constexpr (std::is_same_v<T, float>) {
+                        if (lies_ready(a, block.rows - row))
+                            a_tile = a.at(block.m + row, k), stride = a.stride;
+                    }
+                    if (a.transposed) tile_product<V(), true>(sums, a_tile, stride, own.b, k_count, k == 0);
+                    else tile_product<V(), false>(sums, a_tile, stride, own.b, k_count, k == 0);
                     if (last) block.write_tile(row, column, sums);
                     // with a single range of K one tile serves all, and stays in the first-level cache
                     if (K > depth) sums += tile_rows * tile_columns;

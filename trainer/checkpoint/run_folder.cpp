@@ -14,7 +14,6 @@
 
 #include "system/atomic_file.h"
 #include "system/file_access.h"
-#include "system/print_line.h"
 
 namespace fs = std::filesystem;
 

@@ -14,7 +14,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/attention/attention.h"

@@ -16,7 +16,6 @@
 //   never made again, and a missing or truncated one is.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "kernels/attention/attention.h"
 #include "kernels/gemm/gemm.h"

@@ -8,7 +8,6 @@
 #include "kernels/decode/decode_cache.h"
 #include "kernels/gemm/gemm.h"
 #include "trainer/engine/arena.h"
-#include "trainer/engine/tensor_table.h"
 
 struct DecoderOptions {
     int samples = 1;

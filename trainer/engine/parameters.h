@@ -2,7 +2,6 @@
 // both are the same.
 //   With ZeRO-1 each process updates its part, and parameters are gathered while the next forward begins.
 #pragma once
-#include <string>
 #include <type_traits>
 #include <vector>
 

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <vector>
 
 #include "kernels/simt/timing.h"

@@ -4,7 +4,6 @@
 #include <map>
 #include <string>
 
-#include "trainer/engine/tensor_table.h"
 
 template <class T>
 class Model;

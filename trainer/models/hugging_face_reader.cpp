@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "system/file_access.h"
 #include "system/json_text.h"
 #include "trainer/formats/config_fields.h"
 #include "trainer/formats/weight_files.h"

@@ -10,7 +10,6 @@
 // end-of-text: "<|endoftext|>" is ordinary text, as in tiktoken's encode_ordinary, and is counted.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>

@@ -1,9 +1,6 @@
 // gpt2.h: GPT-2's activations and its passes, which gpt2.cuh lists operation by operation.
 //   Radford et al. 2019; pre-layernorm blocks, learned positions, tanh-GELU, a head tied to wte.
 #pragma once
-#include <string>
-#include <vector>
-
 #include "trainer/models/gpt2/gpt2_table.h"
 #include "trainer/models/operations.h"
 
