@@ -40,7 +40,7 @@ static void write_folder(const std::string& folder, const ModelFile& model, cons
     } catch (...) {  // an incomplete model is useless and would block the next attempt
         std::vector<fs::path> written;
         for (const auto& entry : fs::directory_iterator(folder, failed)) written.push_back(entry.path());
-        for (const fs::path& path : written) fs::remove(path, failed);
+        for (const fs::path& path : written) fs::remove_all(path, failed);
         if (!there) fs::remove(folder, failed);
         throw;
     }

@@ -267,7 +267,9 @@ TEST(OwnTokenizer, EverythingThatItsFolderSaysTravelsWithTheModel) {
          R"({"tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "left"})"},
         {"special_tokens_map.json", R"({"pad_token": {"content": "<pad>", "lstrip": true}})"},
         {"chat_template.jinja", "{{ messages }}"},
+        {"additional_chat_templates/tool_use.jinja", "{{ tools }}"},
         {"generation_config.json", R"({"eos_token_id": [3, 4], "temperature": 0.5})"}};
+    fs::create_directory(model + "/additional_chat_templates");
     for (const auto& [name, text] : files) std::ofstream(model + "/" + name) << text;
     ASSERT_TRUE(succeeded(convert(model + " --out " + folder / "converted")));
     const std::string text = folder.write("a.txt", shakespeare(20'000)), run = folder / "run";

@@ -391,6 +391,10 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
                         config + R"("extra_special_tokens": ["<x>"], "user_token": "<u>"})"}},
                       "<x><u>"),
               (Tokens{601, 600}));
+    EXPECT_EQ(encoded({{"tokenizer_config.json",
+                        config + R"("model_specific_special_tokens": {"user_token": "<u>"}})"}},
+                      "<u>"),
+              (Tokens{600}));
     EXPECT_EQ(
         encoded({{"tokenizer_config.json", config + R"("additional_special_tokens": ["<x>"]})"}}, "<x>"),
         (Tokens{600}));
@@ -453,15 +457,79 @@ TEST(TokenizerFolder, VocabJsonWithMergesIsReadAsGpt2Tokenizer) {
     const std::string text = "the theatre <|endoftext|> in 12";
     EXPECT_EQ(tokenizer->encode(text), make_tokenizer(reference("plain"))->encode(text));
     EXPECT_EQ(tokenizer->end_of_text(), 0);
-    EXPECT_EQ(tokenizer->files().size(), 2u);
+    // The third names the class, by which the files are read in the folder of any model.
+    EXPECT_EQ(tokenizer->files().size(), 3u);
     folder.write("tokenizer.json", "of another tokenizer");  // vocab.json can be named beside it
     const auto named = make_tokenizer(folder / "vocab.json");
     EXPECT_EQ(named->encode(text), tokenizer->encode(text));
-    EXPECT_EQ(named->files().size(), 2u);
+    EXPECT_EQ(named->files().size(), 3u);
     std::filesystem::remove(folder / "tokenizer.json");
     folder.write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<b>"})");
     const auto begins = make_tokenizer(folder.path());
     EXPECT_EQ(begins->encode_prompt("h"), (std::vector<Token>{600, 73}));
+}
+
+// transformers 5 takes the vocabulary and the merges from the files, and all else from these classes.
+TEST(TokenizerFolder, AClassHasItsOwnWords) {
+    if (!can_normalize()) GTEST_SKIP() << "built without utf8proc, which Qwen's tokenizers need";
+    const TemporaryFolder folder;
+    const json plain = json::parse(read_file(reference("plain")));
+    json vocabulary = plain["model"]["vocab"];
+    vocabulary.erase("<｜pad｜>");
+    vocabulary["<pad>"] = 1;
+    std::string merges;
+    for (const json& merge : plain["model"]["merges"])
+        merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
+    const std::string text = "in 1999 IT'S cafe\u0301\n\n  x", qwen(regex_of(SplitPattern::qwen));
+    const json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", qwen}}}, {"behavior", "Isolated"}, {"invert", false}};
+    const json words = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+    const std::string as_qwen =
+        json{{{"op", "replace"}, {"path", "/pre_tokenizer"}, {"value", words}},
+             {{"op", "replace"}, {"path", "/normalizer"}, {"value", {{"type", "NFC"}}}}}
+            .dump();
+    const std::vector<Token> expected =
+        make_tokenizer(write_folder(folder, {{"tokenizer_config.json", fast}}, as_qwen))->encode(text);
+    ASSERT_NE(expected, make_tokenizer(reference("plain"))->encode(text));
+
+    const auto of_files = [&](const std::map<std::string, std::string>& files) {
+        const TemporaryFolder slow;
+        slow.write("vocab.json", vocabulary.dump());
+        slow.write("merges.txt", merges);
+        for (const auto& [name, content] : files) slow.write(name, content);
+        return make_tokenizer(slow.path())->encode(text);
+    };
+    const auto class_of = [](const std::string& name) {
+        return std::map<std::string, std::string>{
+            {"tokenizer_config.json", json{{"tokenizer_class", name}}.dump()}};
+    };
+    EXPECT_EQ(of_files(class_of("Qwen2Tokenizer")), expected);
+    EXPECT_EQ(of_files({{"config.json", R"({"model_type": "qwen3"})"}}), expected);
+    EXPECT_EQ(
+        of_files({{"config.json", R"({"model_type": "llama", "tokenizer_class": "Qwen2TokenizerFast"})"}}),
+        expected);
+    EXPECT_EQ(of_files(class_of("CodeGenTokenizer")), of_files({}));
+    for (const char* other : {"PreTrainedTokenizerFast", "CLIPTokenizer"})
+        EXPECT_TRUE(says(message_of<UsageError>([&] { of_files(class_of(other)); }), other));
+
+    for (const char* own : {"Qwen2Tokenizer", "Qwen2TokenizerFast"})
+        EXPECT_EQ(make_tokenizer(write_folder(folder, class_of(own), as_qwen))->encode(text), expected);
+    for (const char* other : {"GPT2Tokenizer", "GPTNeoXTokenizerFast", "RobertaTokenizer"})
+        EXPECT_TRUE(says(
+            message_of<UsageError>([&] { make_tokenizer(write_folder(folder, class_of(other), as_qwen)); }),
+            other == std::string("GPTNeoXTokenizerFast") ? "GPTNeoXTokenizer" : other))
+            << other;
+    EXPECT_THROW(make_tokenizer(write_folder(folder, class_of("Qwen2Tokenizer"))), UsageError);
+    std::filesystem::remove(folder / "tokenizer_config.json");
+    EXPECT_THROW(make_tokenizer(write_folder(folder, {{"config.json", R"({"model_type": "qwen3"})"}})),
+                 UsageError);
+    const auto alone =
+        make_tokenizer(write_folder(folder, {{"config.json", R"({"model_type": "qwen3"})"}}, as_qwen));
+    EXPECT_EQ(alone->encode(text), expected);
+    EXPECT_EQ(json::parse(alone->files().back().text), (json{{"tokenizer_class", "Qwen2Tokenizer"}}));
 }
 
 TEST(TokenizerFolder, EndsComeFromTheModelsFilesThenFromTheTokenizers) {
@@ -504,6 +572,14 @@ TEST(TokenizerFolder, AModelsIdsMayBePast16BitsAndAreNotLost) {
     EXPECT_EQ(ids.config.ends, std::vector{151643});
     EXPECT_EQ(ids.generation.ends, (std::vector{151645, 65536}));
     EXPECT_EQ(ids.generation_settings, "\"top_k\"");
+    folder.write("generation_config.json", R"({"eos_token_id": [298.0, -1, null], "pad_token_id": null})");
+    EXPECT_EQ(read_model_ids(folder.path()).generation.ends, std::vector{298});
+    for (const char* odd : {R"("298")", "true", "[[298]]", R"({"a": 1})", "298.5", "-2"}) {
+        folder.write("generation_config.json", fmt::format(R"({{"eos_token_id": {}}})", odd));
+        EXPECT_TRUE(
+            says(message_of<UsageError>([&] { read_model_ids(folder.path()); }), file + ": eos_token_id is "))
+            << odd;
+    }
     for (const char* damaged : {R"({"eos_token_id": 1516)", "[151645]", ""}) {
         folder.write("generation_config.json", damaged);
         EXPECT_EQ(message_of<UsageError>([&] { read_model_ids(folder.path()); }),

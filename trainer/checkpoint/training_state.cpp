@@ -112,7 +112,8 @@ auto reading(const std::string& path, Action action) {
 
 void check_file(const std::string& folder, const std::string& name, size_t bytes,
                 const std::string& expected) {
-    CHECK(!name.empty() && fs::path(name).filename() == name && name != "." && name != "..",
+    const fs::path inside = fs::path(name).lexically_normal();
+    CHECK(!name.empty() && inside == name && inside.is_relative() && *inside.begin() != ".." && name != ".",
           "{}/{}: names the file '{}', outside its folder", folder, state_file_name, printable(name));
     const std::string path = folder + "/" + name;
     CHECK(is_there(path), "{}: is missing", path);
@@ -157,9 +158,11 @@ void check_model_files(const std::string& folder) {
 
 void write_state(const std::string& folder, const TrainingState& state) {
     json files = json::object();
-    for (const fs::path& path : entries_of(folder)) {
-        const FileReader file(path);
-        files[path.filename()] = {{"bytes", file.size()}, {checksum_key, checksum(file)}};
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+        if (entry.is_directory()) continue;  // of a tokenizer's further files
+        const FileReader file(entry.path());
+        files[entry.path().lexically_relative(folder)] = {{"bytes", file.size()},
+                                                          {checksum_key, checksum(file)}};
     }
     json object = {{"format", format},
                    {"step", state.step},

@@ -1,6 +1,7 @@
 #include "trainer/models/hugging_face.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "system/atomic_file.h"
@@ -78,6 +79,7 @@ std::vector<std::string> write_hugging_face_metadata(const std::string& folder, 
     write_atomically(folder + "/generation_config.json", generation_config(config, tokenizer));
     std::vector<std::string> files = {"config.json", "generation_config.json"};
     for (const auto& [name, text] : tokenizer_files(tokenizer, config.context)) {
+        std::filesystem::create_directories(std::filesystem::path(folder + "/" + name).parent_path());
         write_atomically(folder + "/" + name, text);
         files.push_back(name);
     }

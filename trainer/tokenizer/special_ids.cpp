@@ -1,5 +1,6 @@
 #include "trainer/tokenizer/special_ids.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -14,24 +15,29 @@ namespace {
 
 std::string text_of(const std::string& path) { return is_there(path) ? FileReader(path).text() : ""; }
 
-// The numbers of one field, which is a number or a list of numbers; null and -1 stand for no token.
-std::vector<int> numbers_of(const json& object, const char* name) {
+// The numbers of one field, which is a number or a list of numbers; null and -1 stand for no token. Python
+// takes 2.0 for 2.
+std::vector<int> numbers_of(const json& object, const char* name, const std::string& path) {
     std::vector<int> numbers;
     const auto field = object.find(name);
     if (field == object.end()) return numbers;
     for (const json& value : field->is_array() ? *field : json::array({*field})) {
-        if (value.is_number_unsigned() && value.get<uint64_t>() < max_vocab_size)
-            numbers.push_back(value.get<int>());
+        if (value.is_null() || value == -1) continue;
+        const double number = value.is_number() ? value.get<double>() : -1;
+        CHECK(number >= 0 && number == std::floor(number),
+              "{}: {} is {}; expected the number of a token, a list of them, or null", path, name,
+              shown(*field));
+        if (number < max_vocab_size) numbers.push_back(static_cast<int>(number));
     }
     return numbers;
 }
 
-SpecialIds ids_of(const json& object) {
+SpecialIds ids_of(const json& object, const std::string& path) {
     const auto one = [&](const char* name) {
-        const std::vector<int> numbers = numbers_of(object, name);
+        const std::vector<int> numbers = numbers_of(object, name, path);
         return numbers.empty() ? std::nullopt : std::optional(numbers.front());
     };
-    return {one("bos_token_id"), one("pad_token_id"), numbers_of(object, "eos_token_id")};
+    return {one("bos_token_id"), one("pad_token_id"), numbers_of(object, "eos_token_id", path)};
 }
 
 }  // namespace
@@ -51,7 +57,7 @@ ModelIds read_model_ids(const std::string& folder) {
     ModelIds ids;
     const std::string prefix = folder.empty() ? "" : folder + "/";
     if (const json config = parse_json(text_of(prefix + "config.json")); config.is_object()) {
-        ids.config = ids_of(config);
+        ids.config = ids_of(config, prefix + "config.json");
         const json& size = config.value("vocab_size", json());
         if (size.is_number_unsigned() && size.get<uint64_t>() <= max_vocab_size)
             ids.vocab_size = size.get<int>();
@@ -59,7 +65,7 @@ ModelIds read_model_ids(const std::string& folder) {
     if (const std::string path = prefix + "generation_config.json"; is_there(path)) {
         const json config = read_json_object(path);
         ids.generation_config = text_of(path);
-        ids.generation = ids_of(config);
+        ids.generation = ids_of(config, path);
         const std::set<std::string> ours = {"bos_token_id",       "eos_token_id",         "pad_token_id",
                                             "_from_model_config", "transformers_version", "use_cache"};
         for (const auto& [name, value] : config.items()) {

@@ -22,11 +22,6 @@ bool is_task(const std::string& name) {
     return std::find(std::begin(tasks), std::end(tasks), name) != std::end(tasks);
 }
 
-// True for the tasks that GPT2Tokenizer gives to <|endoftext|> if no file names a token.
-bool has_default(const std::string& task) {
-    return task == "bos_token" || task == "eos_token" || task == "unk_token";
-}
-
 // A token of a task is a text or an object. As a text, it is special.
 std::optional<AddedToken> token_of(const json& value, const std::string& path) {
     if (value.is_null() || value == "") return std::nullopt;
@@ -99,8 +94,9 @@ std::vector<json> other_special_tokens(const TokenizerSays& says) {
     std::vector<json> others;
     for (const json* file : {&says.config, &says.map}) {
         if (file == &says.map && !is_old(says)) continue;
-        for (const auto& [name, value] : file->items())
-            if (name.ends_with("_token") && !is_task(name) && value.is_string()) others.push_back(value);
+        for (const json* named : {file, &field(*file, "model_specific_special_tokens")})
+            for (const auto& [name, value] : named->items())
+                if (name.ends_with("_token") && !is_task(name) && value.is_string()) others.push_back(value);
         const json& extra = field(*file, "extra_special_tokens");
         for (const json& token : extra.empty() ? field(*file, "additional_special_tokens") : extra)
             others.push_back(token);
@@ -163,10 +159,12 @@ SpecialTokens read_special_tokens(const TokenizerSays& says,
     std::vector<AddedToken> tokens;  // in the order in which new ones are numbered
     for (const char* task : tasks) {
         const auto found = named.find(task);
-        const bool is_default = says.gpt2_class && found == named.end() && has_default(task);
-        const std::optional<AddedToken> token =
-            is_default ? AddedToken{.content = gpt2_end_of_text, .special = true}
-                       : token_of(found == named.end() ? json() : found->second, says.path);
+        const bool is_default =
+            found == named.end() && says.own_class && says.own_class->defaults.contains(task);
+        const json& value = is_default             ? json(says.own_class->defaults.at(task))
+                            : found == named.end() ? json()
+                                                   : found->second;
+        const std::optional<AddedToken> token = token_of(value, says.path);
         if (!token) continue;
         (is_default ? special.defaults : special.tasks)[task] = token->content;
         tokens.push_back(*token);
@@ -198,7 +196,7 @@ bool says_more_than_gpt2(const TokenizerSays& says) {
                                             "added_tokens_decoder"};
     const auto is_gpt2s = [&](const std::string& name, const json& value) {
         if (harmless.contains(name)) return true;
-        if (has_default(name))
+        if (name == "bos_token" || name == "eos_token" || name == "unk_token")
             return (value.is_object() ? field(value, "content") : value) == gpt2_end_of_text;
         return is_empty(value) || (name == "errors" && value == "replace") ||
                (name.ends_with("_side") && value == "right");

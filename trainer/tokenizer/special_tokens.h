@@ -13,12 +13,22 @@
 #include <vector>
 
 #include "trainer/tokenizer/added_tokens.h"
+#include "trainer/tokenizer/word_splitter.h"
+
+// A class of transformers that makes words, the normalizer and special tokens itself, whatever tokenizer.json
+// says of them.
+struct TokenizerClass {
+    const char* name;  // also with Fast behind it
+    std::vector<SplitPattern> steps;
+    bool nfc;
+    std::map<std::string, std::string> defaults;  // "eos_token": its content, if no file names it
+};
 
 // The files beside a vocabulary; null for one that is missing.
 struct TokenizerSays {
     std::string path;  // of the tokenizer.json or vocab.json, for errors
     nlohmann::json added_tokens, config, map, added;
-    bool gpt2_class = false;  // transformers opens it with its GPT2Tokenizer
+    const TokenizerClass* own_class = nullptr;  // if transformers opens it with one of these
 };
 
 struct SpecialTokens {

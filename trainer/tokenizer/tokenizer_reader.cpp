@@ -5,12 +5,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "system/error.h"
 #include "system/file_access.h"
 #include "system/file_reader.h"
 #include "system/json_text.h"
 #include "system/text_encoding.h"
+#include "system/unicode_nfc.h"
 #include "trainer/tokenizer/special_tokens.h"
 #include "trainer/tokenizer/tokenizer_files.h"
 #include "trainer/tokenizer/tokenizer_json.h"
@@ -24,6 +26,24 @@ namespace {
 constexpr const char* companions[] = {"tokenizer.json",        "vocab.json",        "merges.txt",
                                       "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
                                       "chat_template.jinja",   "chat_template.json"};
+constexpr char more_templates[] = "additional_chat_templates";  // a folder of .jinja files
+
+// Those of transformers 5 for byte-level BPEs, without Cohere's, Bart's and others that nobody has asked for.
+const TokenizerClass* class_called(const std::string& name) {
+    using Defaults = std::map<std::string, std::string>;
+    const std::string end = gpt2_end_of_text;
+    const Defaults gpt2 = {{"bos_token", end}, {"eos_token", end}, {"unk_token", end}},
+                   qwen = {{"eos_token", end}, {"unk_token", end}, {"pad_token", end}};
+    Defaults neox = gpt2;
+    neox["pad_token"] = "<|padding|>";
+    static const TokenizerClass all[] = {{"GPT2Tokenizer", {SplitPattern::gpt2}, false, gpt2},
+                                         {"CodeGenTokenizer", {SplitPattern::gpt2}, false, gpt2},
+                                         {"GPTNeoXTokenizer", {SplitPattern::gpt2}, true, neox},
+                                         {"Qwen2Tokenizer", {SplitPattern::qwen}, true, qwen}};
+    for (const TokenizerClass& own : all)
+        if (name == own.name || name == std::string(own.name) + "Fast") return &own;
+    return nullptr;
+}
 
 std::string beside(const std::string& path, const std::string& name) {
     return fs::path(path).replace_filename(name);
@@ -46,11 +66,27 @@ TokenizerSays read_beside(const std::string& path, const json& root) {
         field(says.config, "auto_map").empty(),
         "{}: its tokenizer_config.json has an auto_map: the tokenizer brings its own code, which is not run",
         path);
-    const json& given = field(says.config, "tokenizer_class");
     const std::string model = beside(path, "config.json");
-    const json config = given.is_null() && is_there(model) ? parse_json(FileReader(model).text()) : json();
-    says.gpt2_class = given == "GPT2Tokenizer" || given == "GPT2TokenizerFast" ||
-                      (given.is_null() && (root.is_null() || field(config, "model_type") == "gpt2"));
+    const json config = is_there(model) ? parse_json(FileReader(model).text()) : json();
+    json given = field(says.config, "tokenizer_class");
+    if (given.is_null()) given = field(config, "tokenizer_class");
+    if (given.is_null()) {
+        const json& type = field(config, "model_type");
+        if (type == "qwen2" || type == "qwen3") says.own_class = class_called("Qwen2Tokenizer");
+        else if (root.is_null() || type == "gpt2") says.own_class = class_called("GPT2Tokenizer");
+        return says;
+    }
+    says.own_class = given.is_string() ? class_called(given.get<std::string>()) : nullptr;
+    // With these classes tokenizer.json counts.
+    static const std::set<json> general = {"PreTrainedTokenizerFast", "PreTrainedTokenizer",
+                                           "TokenizersBackend", "LlamaTokenizer", "LlamaTokenizerFast"};
+    CHECK(
+        says.own_class || (general.contains(given) && !root.is_null()),
+        "{}: is opened by transformers with the tokenizer_class {}, which {}; expected "
+        "PreTrainedTokenizerFast, which takes all from a tokenizer.json, or GPT2Tokenizer, CodeGenTokenizer, "
+        "GPTNeoXTokenizer or Qwen2Tokenizer",
+        path, shown(given),
+        general.contains(given) ? "needs a tokenizer.json" : "may make other tokens than these files say");
     return says;
 }
 
@@ -62,9 +98,18 @@ std::vector<TextFile> files_beside(const std::string& path, const TokenizerSays&
         const std::string file = name == own ? path : beside(path, name);
         if (is_there(file)) files.push_back({name, FileReader(file).text()});
     }
-    // In the folder of a GPT-2, a tokenizer.json alone is opened by GPT2Tokenizer.
-    if (has_json && says.config.is_null() && says.gpt2_class)
-        files.push_back({"tokenizer_config.json", json{{"tokenizer_class", "GPT2Tokenizer"}}.dump(2) + "\n"});
+    if (const std::string folder = beside(path, more_templates); is_folder(folder)) {
+        std::set<std::string> names;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+            if (entry.path().extension() == ".jinja") names.insert(entry.path().filename());
+        for (const std::string& name : names)
+            files.push_back({fmt::format("{}/{}", more_templates, name),
+                             FileReader(fmt::format("{}/{}", folder, name)).text()});
+    }
+    // A tokenizer.json alone is opened by the class of the model in its folder.
+    if (says.config.is_null() && says.own_class)
+        files.push_back(
+            {"tokenizer_config.json", json{{"tokenizer_class", says.own_class->name}}.dump(2) + "\n"});
     return files;
 }
 
@@ -171,26 +216,31 @@ void set_ids(ByteLevelVocabulary& vocabulary, const SpecialTokens& special, cons
 
 // root: the tokenizer.json; null if there is only a vocab.json.
 void set_splitting(ByteLevelVocabulary& vocabulary, const TokenizerSays& says, const json& root) {
+    const TokenizerClass* const own = says.own_class;
     vocabulary.prefix_space = field(says.config, "add_prefix_space") == true;
-    if (root.is_null()) return;
-    const Splitting splitting = read_splitting(root, says.path);
-    vocabulary.steps = splitting.steps;
-    vocabulary.nfc = read_normalizer(root, says.path);
-    vocabulary.ignores_merges = field(field(root, "model"), "ignore_merges") == true;
-    if (!says.gpt2_class) vocabulary.prefix_space = splitting.prefix_space;
-    const auto is_digits = [](SplitPattern step) {
-        return step == SplitPattern::digits || step == SplitPattern::digit_runs;
-    };
-    const bool digits = std::any_of(splitting.steps.begin(), splitting.steps.end(), is_digits);
-    CHECK(!says.gpt2_class || !digits,
-          "{}: separates digits, but transformers opens it with GPT2Tokenizer, which does not from version 5 "
-          "on; expected \"tokenizer_class\": \"PreTrainedTokenizerFast\" in tokenizer_config.json if digits "
-          "are to be separated",
-          says.path);
-    const bool as_gpt2 = splitting.steps == std::vector{SplitPattern::gpt2} || vocabulary.merges.empty();
-    CHECK(!says.gpt2_class || (as_gpt2 && !vocabulary.nfc),
-          "{}: has other words or normalized texts, but transformers opens it with GPT2Tokenizer, which has "
-          "GPT-2's words; expected \"tokenizer_class\": \"PreTrainedTokenizerFast\" in tokenizer_config.json",
+    if (root.is_null()) {
+        vocabulary.steps = own->steps;
+        vocabulary.nfc = own->nfc;
+    } else {
+        const Splitting splitting = read_splitting(root, says.path);
+        vocabulary.steps = splitting.steps;
+        vocabulary.nfc = read_normalizer(root, says.path);
+        if (!own) {
+            vocabulary.prefix_space = splitting.prefix_space;
+            vocabulary.ignores_merges = field(field(root, "model"), "ignore_merges") == true;
+        }
+    }
+    const bool like_own =
+        own && vocabulary.nfc == own->nfc && (vocabulary.steps == own->steps || vocabulary.merges.empty());
+    CHECK(
+        !own || like_own,
+        "{}: has other words than {}, with which transformers opens it, or normalizes texts otherwise; "
+        "expected \"tokenizer_class\": \"PreTrainedTokenizerFast\" in tokenizer_config.json, if this file is "
+        "right",
+        says.path, own->name);
+    CHECK(!vocabulary.nfc || can_normalize(),
+          "{}: has the normalizer NFC, for which this program was built without utf8proc; install "
+          "libutf8proc-dev and build again",
           says.path);
     CHECK(!vocabulary.nfc || !vocabulary.prefix_space,
           "{}: normalizes texts (NFC) and puts a space before them (add_prefix_space); expected one of them",
@@ -236,7 +286,11 @@ std::unique_ptr<Tokenizer> read_rest(ByteLevelVocabulary vocabulary, const json&
         shipped && !vocabulary.prefix_space && !vocabulary.nfc && !vocabulary.ignores_merges &&
         (vocabulary.merges.empty() ? vocabulary.steps.size() < 2
                                    : vocabulary.steps == std::vector{SplitPattern::gpt2});
-    const bool more = says_more_than_gpt2(says) || is_there(beside(path, "chat_template.jinja")) ||
+    const std::vector<TextFile> files = files_beside(path, says, !root.is_null());
+    const auto is_template = [](const TextFile& file) {
+        return file.name.find("chat_template") != std::string::npos;
+    };
+    const bool more = says_more_than_gpt2(says) || std::ranges::any_of(files, is_template) ||
                       !vocabulary.before.empty() || !vocabulary.after.empty();
     if (like_shipped && !more && adds_nothing(vocabulary) && vocabulary.own_ids.ends == shipped->ends()) {
         const bool reads_ends =
@@ -246,7 +300,7 @@ std::unique_ptr<Tokenizer> read_rest(ByteLevelVocabulary vocabulary, const json&
     const std::string former = like_shipped ? std::string(shipped->name())
                                             : checksum_of(vocabulary, field(root, "added_tokens"), true);
     return std::make_unique<ByteLevelTokenizer>(checksum_of(vocabulary, json::array(), false), vocabulary,
-                                                files_beside(path, says, !root.is_null()), former);
+                                                files, former);
 }
 
 }  // namespace
