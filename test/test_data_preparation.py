@@ -15,6 +15,7 @@ import sys
 import textwrap
 import time
 import unittest
+import unittest.mock
 
 from common import ROOT, FolderTest  # beside this file
 from packages import with_packages
@@ -211,6 +212,19 @@ class DataPreparation(FolderTest):
         self.assertEqual({path.name: path.read_bytes() for path in self.out.iterdir()}, whole)
         # Nothing is missing, so nothing is read.
         self.assertNotIn("reading", self.succeed("fineweb", *arguments).stderr)
+
+    def test_finished_shards_of_more_than_65536_tokens_were_made_again(self):
+        sys.path.insert(0, str(ROOT / "dev" / "data"))
+        import shards
+
+        self.out.mkdir()
+        listed = {"complete": True, "shards": [{"file": "a.bin", "tokens": 5, "document": "x:4"}]}
+        (self.out / "a_shards.json").write_text(json.dumps(listed))
+        options = unittest.mock.Mock(out=self.out)
+        for magic, token_bytes, whole in ((20240520, 2, True), (20240801, 4, True), (20240801, 2, False), (20240520, 4, False)):
+            with self.subTest(magic=magic, token_bytes=token_bytes):
+                (self.out / "a.bin").write_bytes(magic.to_bytes(4, "little") + bytes(1020 + 5 * token_bytes))
+                self.assertEqual(shards.finished(options, "a_", "first"), (True, "x:4") if whole else (False, None))
 
     def test_a_broken_record_is_one_line_and_a_restart_goes_on(self):
         records = [json.dumps({"text": text}) for text in TEXTS]

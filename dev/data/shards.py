@@ -117,7 +117,11 @@ def finished(options, prefix, split):
     listed = json.loads(file.read_text())
     for shard in listed["shards"]:
         path = options.out / shard["file"]
-        if not path.exists() or path.stat().st_size != 1024 + 2 * shard["tokens"]:
+        if not path.exists():
+            return False, place
+        with path.open("rb") as header:
+            token_bytes = 4 if int.from_bytes(header.read(4), "little") == 20240801 else 2
+        if path.stat().st_size != 1024 + token_bytes * shard["tokens"]:
             return False, place
         place = shard["document"]
     return listed["complete"], place
