@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -133,27 +136,37 @@ private:
     bool at_line_begin_ = false;
 };
 
-void report(const Generation& generation, size_t prompt_tokens, int context) {
-    for (const GeneratedText& text : generation.texts) {
-        if (text.ending != Ending::context) continue;
+bool any_ended_by(Ending ending, const Generation& generation) {
+    return std::any_of(generation.texts.begin(), generation.texts.end(),
+                       [&](const GeneratedText& text) { return text.ending == ending; });
+}
+
+// Only the end of a prompt that is longer than the context is read.
+size_t tokens_read(size_t prompt_tokens, int context) {
+    return std::min(prompt_tokens, static_cast<size_t>(context));
+}
+
+void say_what_context_cut(const Generation& generation, size_t prompt_tokens, int context) {
+    if (any_ended_by(Ending::context, generation))
         print_line(stderr, fmt::format("the context of {} tokens is full", context));
-        break;
-    }
-    // Only the end of a prompt that is longer than the context is read.
-    const size_t read = std::min(prompt_tokens, static_cast<size_t>(context));
+    const size_t read = tokens_read(prompt_tokens, context);
     if (read < prompt_tokens)
         print_line(stderr, fmt::format("the prompt has {} tokens; the model reads the last {}, its context",
                                        prompt_tokens, read));
+}
+
+void say_speed(const Generation& generation, size_t tokens_of_prompt) {
     const auto rate = [](size_t tokens, double seconds) {
         return fmt::format("{} tokens in {:.3f} s ({:.1f} tokens/s)", tokens, seconds,
                            static_cast<double>(tokens) / std::max(seconds, 1e-9));
     };
-    print_line(stderr, fmt::format("prompt: {}; generated: {}", rate(read, generation.prefill_seconds),
-                                   rate(generation.decoded_tokens, generation.decode_seconds)));
+    print_line(stderr,
+               fmt::format("prompt: {}; generated: {}", rate(tokens_of_prompt, generation.prefill_seconds),
+                           rate(generation.decoded_tokens, generation.decode_seconds)));
 }
 
-// Generates and shows the texts after a prompt. turn: part of the random key, so that repeating a prompt
-// gives another text.
+// Generates and shows the texts after a prompt, and says what the context cut. turn: part of the random key,
+// so that repeating a prompt gives another text.
 template <class T>
 Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, const GenerateCommand& command,
                          const Tokenizer& tokenizer, uint64_t turn) {
@@ -177,11 +190,13 @@ Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, co
                                            on_token, stop_requested);
     if (command.json) show(json_of(generation, tokenizer));
     else printer.end();
+    say_what_context_cut(generation, prompt.size(), config.context);
     return generation;
 }
 
 // The next line of standard input without its line break; std::nullopt at the end of the input, or if a
-// signal asked to stop meanwhile. unread: what was read of the input and not yet returned.
+// signal asked to stop meanwhile. Error if it cannot be read. unread: what was read of the input and not yet
+// returned.
 std::optional<std::string> read_prompt(std::string& unread) {
     if (isatty(STDIN_FILENO)) {
         std::fputs("> ", stderr);
@@ -192,7 +207,11 @@ std::optional<std::string> read_prompt(std::string& unread) {
         char bytes[4096];
         if (!wait_for_input(STDIN_FILENO)) return std::nullopt;
         const ssize_t got = read(STDIN_FILENO, bytes, sizeof(bytes));
-        if (got <= 0) {
+        if (got < 0) {
+            if (errno == EINTR || errno == EAGAIN) continue;
+            throw Error(fmt::format("standard input: cannot be read: {}", std::strerror(errno)));
+        }
+        if (got == 0) {
             if (unread.empty()) return std::nullopt;
             unread += '\n';  // the last line may lack its line break
         } else {
@@ -205,17 +224,27 @@ std::optional<std::string> read_prompt(std::string& unread) {
     return text;
 }
 
+// A prompt that cannot be used gets a line, and those after it are answered. UsageError at the end if there
+// was one in a file, whose answers would else be taken for those of all its prompts.
 template <class T>
 void answer_prompts(Decoder<T>& decoder, const GenerateCommand& command, Tokenizer& tokenizer) {
     const std::unique_ptr<LineEditor> editor = make_line_editor("generate_gpt2");
     std::string unread;
-    for (uint64_t turn = 0;; turn++) {
+    uint64_t turn = 0, refused = 0;
+    for (;; turn++) {
         const std::optional<std::string> text = editor ? editor->read() : read_prompt(unread);
         if (!text) break;
-        continue_text(decoder, prompt_of(*text, {}, tokenizer, decoder.config()), command, tokenizer, turn);
+        try {
+            continue_text(decoder, prompt_of(*text, {}, tokenizer, decoder.config()), command, tokenizer,
+                          turn);
+        } catch (const UsageError& error) {
+            report("generate_gpt2", error);
+            refused++;
+        }
         if (stop_requested()) wait_for_next_stop();
     }
     if (isatty(STDIN_FILENO)) std::fputs("\n", stderr);
+    else CHECK(refused == 0, "{} of {} prompts could not be used", refused, turn);
 }
 
 template <class T>
@@ -244,7 +273,8 @@ void generate_texts(const GenerateCommand& command) {
     generator.load([&](const auto&... rows) { file->values(rows...); });
     Decoder<T>& decoder = generator.decoder();
     if (command.interactive) return answer_prompts(decoder, command, *tokenizer);
-    report(continue_text(decoder, prompt, command, *tokenizer, 0), prompt.size(), config.context);
+    const Generation generation = continue_text(decoder, prompt, command, *tokenizer, 0);
+    say_speed(generation, tokens_read(prompt.size(), config.context));
 }
 
 }  // namespace

@@ -204,6 +204,30 @@ TEST(GenerateProgram, AnswersPromptAfterPrompt) {
     EXPECT_EQ(generate(path + " -i --prompt a").exit_code, 2);
 }
 
+// The session ended at the prompt, and those after it were never answered.
+TEST(GenerateProgram, APromptThatCannotBeUsedIsRefusedByItself) {
+    const TemporaryFolder folder;
+    const std::string path =
+        reciting_model(folder / "model", {256, 16, 1, 1, 32}, "byte", encoded("byte", "abcdefgh"));
+    const std::string prompts = folder.write("prompts", "x\n" + std::string(16, 'x') + "\nlast\n");
+    const ProgramResult result =
+        generate(path + " -i --max-tokens 3 --greedy --stop-at-context < " + prompts);
+    EXPECT_EQ(result.output, "abc\ndef\n");
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.errors,
+              "generate_gpt2: the prompt has 16 tokens; expected at most 15, so that a new token fits into "
+              "the context of 16\n"
+              "generate_gpt2: 1 of 3 prompts could not be used\n");
+}
+
+// It was the end of the input.
+TEST(GenerateProgram, PromptsThatCannotBeReadAreAnError) {
+    const TemporaryFolder folder;
+    const ProgramResult result = generate(random_model(folder / "model", small, "byte") + " -i < /tmp");
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.errors, "generate_gpt2: standard input: cannot be read: Is a directory\n");
+}
+
 TEST(GenerateProgram, EachOfManySamplesIsTheOneThatFewerGive) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte");
@@ -376,6 +400,10 @@ TEST(GenerateProgram, SaysWhenTheContextIsFull) {
     EXPECT_TRUE(full.errors.starts_with("the context of 48 tokens is full\n")) << full.errors;
     EXPECT_EQ(samples_of(asked)[0].at("tokens").size(), 42u);
     EXPECT_FALSE(says(asked.errors, "context"));
+    const std::string prompts = folder.write("prompts", "abcdef\n");
+    EXPECT_EQ(generate(path + " -i --max-tokens 43 --stop-at-context < " + prompts).errors,
+              "the context of 48 tokens is full\n");
+    EXPECT_EQ(generate(path + " -i --max-tokens 42 --stop-at-context < " + prompts).errors, "");
 }
 
 TEST(GenerateProgram, APromptThatIsLongerThanTheContextWasSaidToBeReadWhole) {
@@ -387,6 +415,8 @@ TEST(GenerateProgram, APromptThatIsLongerThanTheContextWasSaidToBeReadWhole) {
                                   "prompt: 48 tokens in "))
         << result.errors;
     EXPECT_TRUE(generate(path + " --max-tokens 2 --prompt aaa").errors.starts_with("prompt: 3 tokens in "));
+    EXPECT_EQ(generate(path + " -i --max-tokens 2 < " + folder.write("prompts", prompt + "\naaa\n")).errors,
+              "the prompt has 3000 tokens; the model reads the last 48, its context\n");
 }
 
 TEST(GenerateProgram, OnlyTheTokenizersTokensAreDrawn) {
