@@ -275,6 +275,7 @@ void generate_texts(const GenerateCommand& command) {
     if (command.interactive) return answer_prompts(decoder, command, *tokenizer);
     const Generation generation = continue_text(decoder, prompt, command, *tokenizer, 0);
     say_speed(generation, tokens_read(prompt.size(), config.context));
+    if (any_ended_by(Ending::stopped, generation)) throw Error("interrupted; the text is not complete");
 }
 
 }  // namespace

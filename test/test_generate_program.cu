@@ -469,9 +469,11 @@ TEST(GenerateProgram, AnInterruptEndsItWithWhatIsPrintedWhole) {
             "kill -INT $pid; wait $pid",
             GENERATE_PROGRAM, path, arguments, folder / "out", folder / "err");
         const int status = std::system(("bash " + folder.write("commands", command)).c_str());
-        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
         const std::string text = read_file(folder / "out");
         EXPECT_EQ(replace_invalid_utf8(text), text);
+        EXPECT_TRUE(
+            read_file(folder / "err").ends_with("generate_gpt2: interrupted; the text is not complete\n"));
         EXPECT_FALSE(says(read_file(folder / "err"), "context")) << "it had ended by itself";
         if (arguments == std::string("--json")) {
             EXPECT_EQ(nlohmann::json::parse(text).at("samples").size(), 1u);
