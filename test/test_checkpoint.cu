@@ -230,6 +230,10 @@ TEST(Metrics, AreCutBackToAStep) {
     EXPECT_EQ(metrics_up_to(first + "{\"kind\":\"train\",\"step\":1}", 5, true), first);
     EXPECT_EQ(metrics_up_to(first + std::string(50, '\0') + "\n[1]\n5\n" + s1, 5, true), first + s1);
     EXPECT_EQ(metrics_up_to("", 5, true), "");
+    // Another program may have written the number.
+    const std::string f3 = "{\"kind\":\"train\",\"step\":3.0}\n";
+    EXPECT_EQ(metrics_up_to(first + f3, 3, true), first + f3);
+    EXPECT_EQ(metrics_up_to(first + f3, 2, true), first);
     const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
     EXPECT_EQ(metrics_up_to(s1 + "{\"kind\":\"train\",\"step\":" + deep + "}\n" + s1, 1, true), s1 + s1);
 }

@@ -251,6 +251,24 @@ TEST_F(RunFolder, ARunIsCompleteOnceItsLastCheckpointIsEvaluatedAndNamed) {
     EXPECT_FALSE(is_complete(3));
 }
 
+// They were removed without a word.
+TEST_F(RunFolder, DamagedLinesOfTheMetricsAreCounted) {
+    make_all("3");
+    const auto said_with = [&](const std::string& more) {
+        std::ofstream(metrics_file(run))
+            << "{\"kind\":\"run\"}\n{\"kind\":\"train\",\"step\":1}\n"
+               "{\"kind\":\"train\",\"step\":2.0}\n{\"kind\":\"train\",\"step\":3}\n"
+            << more;
+        std::vector<std::string> notes = prepare(find("auto", run));
+        notes.pop_back();  // continuing from ..
+        return notes;
+    };
+    EXPECT_TRUE(said_with("{\"kind\":\"train\",\"step\":4}\n{\"kind\":\"tra").empty());
+    EXPECT_EQ(
+        said_with("{\"kind\":\n[]\n{\"kind\":\"train\",\"step\":2.5}\n{\"kind\":\"val\",\"step\":-1e300}\n"),
+        std::vector{metrics_file(run) + ": 4 lines are left out: no JSON object with a kind and a step"});
+}
+
 TEST_F(RunFolder, StepsWithoutALineInTheMetricsAreNamed) {
     make_all("7");
     const auto said_with = [&](const std::vector<int>& steps) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -100,12 +101,18 @@ bool is_former_name(const json& name, const Options& options) {
     return make_tokenizer(options.data.tokenizer)->former_name() == name;
 }
 
-bool belongs(const json& line, int step, bool evaluated) {
-    if (!line.is_object() || !line.contains("kind")) return false;
+// The step of a line of metrics.jsonl, or from which it resumed; std::nullopt if that is no step, which
+// no program of ours writes. Other programs may write 3 as 3.0.
+std::optional<double> step_of(const json& line) {
+    if (!line.is_object() || !line.contains("kind")) return std::nullopt;
     const json at = line.value(line["kind"] == "run" ? "resumed_from" : "step", json(0));
-    if (!at.is_number_integer() || at > step) return false;
-    return at < step || evaluated ||
-           (line["kind"] != "val" && line["kind"] != "hellaswag" && line["kind"] != "sample");
+    const double step = at.is_number() ? at.get<double>() : -1;
+    return step >= 0 && step == std::trunc(step) ? std::optional(step) : std::nullopt;
+}
+
+bool belongs(const json& line, double at, int step, bool evaluated) {
+    if (at != step) return at < step;
+    return evaluated || (line["kind"] != "val" && line["kind"] != "hellaswag" && line["kind"] != "sample");
 }
 
 }  // namespace
@@ -274,11 +281,14 @@ void check_same_run(const ResumePoint& from, const json& identity, size_t train_
         note(fmt::format("changed options that affect what is computed from here on: {}", changed));
 }
 
-std::string metrics_up_to(const std::string& text, int step, bool evaluated) {
+std::string metrics_up_to(const std::string& text, int step, bool evaluated, size_t* damaged) {
     std::string kept;
     for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
         const std::string line = text.substr(begin, end + 1 - begin);
-        if (belongs(parse_json(line), step, evaluated)) kept += line;
+        const json parsed = parse_json(line);
+        const std::optional<double> at = step_of(parsed);
+        if (!at && damaged) ++*damaged;
+        if (at && belongs(parsed, *at, step, evaluated)) kept += line;
     }
     return kept;
 }
@@ -308,7 +318,11 @@ static std::string steps_without_line(const std::string& metrics, int step) {
 static void cut_metrics(const ResumePoint& from, const std::optional<std::string>& metrics,
                         const Note& note) {
     if (from.metrics.empty()) return;
-    const std::string kept = metrics_up_to(metrics.value_or(""), from.step(), from.state.evaluated);
+    size_t damaged = 0;
+    const std::string kept = metrics_up_to(metrics.value_or(""), from.step(), from.state.evaluated, &damaged);
+    if (damaged > 0)
+        note(fmt::format("{}: {} line{} left out: no JSON object with a kind and a step", from.metrics,
+                         damaged, damaged == 1 ? " is" : "s are"));
     if (metrics) write_atomically(metrics_file(from.run_folder), kept);
     const std::string steps = steps_without_line(kept, from.step());
     if (!steps.empty()) note(fmt::format("{} has no lines for these steps: {}", from.metrics, steps));

@@ -69,5 +69,6 @@ FolderLock prepare_run_folder(ResumePoint& from, const Note& note);
 
 // The lines of a metrics.jsonl that belong to the steps up to `step`, without the lines of later steps,
 // the "run" lines of runs resumed after it, and torn lines. If evaluated is false, of `step` itself only
-// what training wrote is kept.
-std::string metrics_up_to(const std::string& text, int step, bool evaluated);
+// what training wrote is kept. damaged: raised by the number of whole lines without a kind or a step, which
+// are left out, too.
+std::string metrics_up_to(const std::string& text, int step, bool evaluated, size_t* damaged = nullptr);
