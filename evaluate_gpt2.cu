@@ -121,6 +121,7 @@ void evaluate_all(const EvaluateOptions& o) {
         text_bytes = text_bytes_of_tokens(*tokenizer, shards, say);
     }
     std::vector<HellaSwagExample> examples;
+    std::vector<EndingScores> scores;
     if (!o.hellaswag.empty()) {
         examples = read_hellaswag(o.hellaswag, *tokenizer);
         // no more memory than the longest row needs
@@ -134,7 +135,8 @@ void evaluate_all(const EvaluateOptions& o) {
                                             .attention = o.attention});
     check_fits(model.memory_plan(), fmt::format("--batch-size {}", o.batch_size),
                "a smaller batch size or --seq-len");
-    // The data is checked before the model is loaded.
+    // The data and the place of the scores are checked before the model is loaded.
+    if (!o.hellaswag_scores.empty()) AtomicFile{o.hellaswag_scores};
     if (!o.val_data.empty()) {
         val_loader.emplace(shards, o.batch_size, seq_len, config.V, static_cast<size_t>(o.val_steps), pinned);
         read_through(*val_loader);
@@ -160,18 +162,18 @@ void evaluate_all(const EvaluateOptions& o) {
         result["bits_per_byte"] = evaluation.bits_per_byte ? Json(*evaluation.bits_per_byte) : Json(nullptr);
     }
     if (hellaswag) {
-        const auto scores =
-            whole(show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) {
-                return score_endings(model, *hellaswag, stop);
-            }));
+        scores = whole(show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) {
+            return score_endings(model, *hellaswag, stop);
+        }));
         check_finite(scores);
         const HellaSwagResult found = count_right(hellaswag->examples(), scores);
         result["hellaswag"] = {{"accuracy", found.accuracy},
                                {"accuracy_norm", found.accuracy_norm},
                                {"examples", found.examples}};
-        if (!o.hellaswag_scores.empty()) write_scores(o.hellaswag_scores, *hellaswag, scores);
     }
     write_output(o.json ? result.dump() + "\n" : text_of(result), "the result");
+    // The result is not lost if these cannot be written.
+    if (!o.hellaswag_scores.empty()) write_scores(o.hellaswag_scores, *hellaswag, scores);
 }
 
 }  // namespace

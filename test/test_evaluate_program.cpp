@@ -233,4 +233,20 @@ TEST(EvaluateProgram, AResultThatCannotBeWrittenIsAnError) {
     }
 }
 
+// It was an error after the evaluation, whose result was lost.
+TEST(EvaluateProgram, APlaceWhereNoScoresCanBeWrittenIsAnErrorBeforeTheEvaluation) {
+    const TemporaryFolder folder;
+    const std::string arguments =
+        model_folder(folder) + " --hellaswag " + hellaswag_file + " --hellaswag-scores ";
+    const ProgramResult early = run_program(EVALUATE_PROGRAM, arguments + folder / "none/scores");
+    EXPECT_EQ(early.exit_code, 1);
+    EXPECT_TRUE(early.errors.starts_with("evaluate_gpt2: " + folder / "none/scores")) << early.errors;
+    EXPECT_EQ(std::count(early.errors.begin(), early.errors.end(), '\n'), 1) << early.errors;
+    // That a folder cannot be replaced by a file is seen at the end.
+    const ProgramResult late = run_program(EVALUATE_PROGRAM, arguments + folder / "model");
+    EXPECT_EQ(late.exit_code, 1);
+    EXPECT_TRUE(late.output.starts_with("HellaSwag accuracy ")) << late.errors;
+    EXPECT_TRUE(says(late.errors, "evaluate_gpt2: " + folder / "model"));
+}
+
 }  // namespace
