@@ -183,7 +183,11 @@ TEST(CommandLine, TheRunsOptionsWereNotTheNumbersThatTheyMean) {
     EXPECT_EQ(values.at("steps"), nlohmann::json(7));
     EXPECT_EQ(values.at("out"), nlohmann::json("5"));
     EXPECT_EQ(values.at("batch-size"), nlohmann::json(12));
-    EXPECT_EQ(values.at("total-batch"), nlohmann::json(""));
+    EXPECT_EQ(values.at("tokens"), nlohmann::json(""));
+    // These defaults depend on other options.
+    EXPECT_EQ(values.at("total-batch"), nlohmann::json(768));
+    EXPECT_EQ(values.at("seq-len"), nlohmann::json(64));
+    EXPECT_EQ(values.at("tokenizer"), nlohmann::json("byte"));
 }
 
 TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {

@@ -28,6 +28,9 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     const nlohmann::json first = metrics_of(folder / "run").at(0);
     EXPECT_EQ(first.at("kind"), "run");
     EXPECT_EQ(first.at("options").at("total-batch"), 64);
+    // their defaults were "" here, and their values in a resumed run
+    EXPECT_EQ(first.at("options").at("seq-len"), 16);
+    EXPECT_EQ(first.at("options").at("tokenizer"), "byte");
     EXPECT_EQ(first.at("model").at("layers"), 1);
     const std::vector<nlohmann::json> steps = metrics_of(folder / "run", "train");
     ASSERT_EQ(steps.size(), 6u);

@@ -88,6 +88,9 @@ nlohmann::json final_values(const CLI::App& app, const Options& o) {
     nlohmann::json values = values_of(app);
     values["train-data"] = value_of(o.data.train);
     values["val-data"] = value_of(o.data.val);
+    values["tokenizer"] = o.data.tokenizer;
+    values["seq-len"] = o.batch.seq_len;
+    values["total-batch"] = o.batch.total;
     values["weight-decay"] = o.optimizer.weight_decay;
     values["lr"] = o.optimizer.lr;
     values["warmup"] = o.optimizer.warmup;
