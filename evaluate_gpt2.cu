@@ -107,15 +107,13 @@ void evaluate_all(const EvaluateOptions& o) {
 
     const auto tokenizer =
         make_tokenizer_for(o.checkpoint, config.V, o.tokenizer.empty() ? tokenizer_name(*file) : o.tokenizer);
+    const Note say = [](const std::string& line) { print_line(stderr, printable("evaluate_gpt2: " + line)); };
     std::vector<TokenShard> shards;
     std::optional<ValidationLoader> val_loader;
     std::optional<HellaSwag> hellaswag;
     const HostAllocator pinned = simt::pinned_memory();
     std::vector<int> text_bytes;
     if (!o.val_data.empty()) {
-        const Note say = [](const std::string& line) {
-            print_line(stderr, printable("evaluate_gpt2: " + line));
-        };
         shards =
             open_split({o.val_data}, *tokenizer, {.val_T = seq_len, .note = say, .stop = stop_requested});
         text_bytes = text_bytes_of_tokens(*tokenizer, shards, say);
@@ -123,7 +121,7 @@ void evaluate_all(const EvaluateOptions& o) {
     std::vector<HellaSwagExample> examples;
     std::vector<EndingScores> scores;
     if (!o.hellaswag.empty()) {
-        examples = read_hellaswag(o.hellaswag, *tokenizer);
+        examples = read_hellaswag(o.hellaswag, *tokenizer, say);
         // no more memory than the longest row needs
         if (o.val_data.empty()) seq_len = std::min(seq_len, longest_row(examples));
     }
@@ -145,10 +143,7 @@ void evaluate_all(const EvaluateOptions& o) {
     model.allocate();
     load_weights(model, *file);
     if (o.int8) quantize_weights(model);
-    if (hellaswag && hellaswag->shortened() > 0)
-        print_line(stderr, fmt::format("evaluate_gpt2: {} contexts with an ending have more than {} tokens "
-                                       "and are cut at the beginning",
-                                       hellaswag->shortened(), seq_len));
+    if (hellaswag) hellaswag->note_shortened(say);
 
     Json result = Json::object();
     if (val_loader) {

@@ -97,6 +97,13 @@ ReadJson read_json(std::string_view line) {
     return read;
 }
 
+std::string replaced_halves(size_t count, const std::string& what) {
+    return fmt::format(
+        "halves of characters (lone surrogates, such as \\ud83d) in {} {}{} were replaced by "
+        "U+FFFD",
+        count, what, count == 1 ? "" : "s");
+}
+
 json read_json_object(const std::string& path) {
     const std::string text = FileReader(path).text();
     check_fetched(path, text);

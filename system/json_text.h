@@ -21,6 +21,9 @@ struct ReadJson {
 // become null. Half of a surrogate pair and bytes that are not UTF-8 become U+FFFD.
 ReadJson read_json(std::string_view line);
 
+// The note on `count` lines with such halves, each of which is called `what`.
+std::string replaced_halves(size_t count, const std::string& what);
+
 // The JSON object in a file. UsageError if the file cannot be read or holds anything else.
 nlohmann::json read_json_object(const std::string& path);
 

@@ -108,6 +108,24 @@ TEST(HellaSwagFile, BlankLinesAndWindowsLinesAreNoExamples) {
     EXPECT_EQ(parse(line + "\r\n\r\n\n" + line).size(), 2U);
 }
 
+// They became U+FFFD without a word.
+TEST(HellaSwagFile, HalvesOfCharactersAreCounted) {
+    std::vector<std::string> notes;
+    const auto note = [&](const std::string& line) { notes.push_back(line); };
+    const std::string whole = R"({"ctx": "\ud83d\ude00", "endings": ["x", "y"], "label": 0})"
+                              "\n",
+                      half = R"({"ctx": "c\ud83d", "endings": ["\ud83d", "y"], "label": 0})"
+                             "\n";
+    const auto tokenizer = make_tokenizer("byte");
+    EXPECT_EQ(parse_hellaswag(whole + half + whole + half, "file", *tokenizer, note).size(), 4U);
+    EXPECT_EQ(notes, std::vector<std::string>{
+                         "file: halves of characters (lone surrogates, such as \\ud83d) in 2 examples were "
+                         "replaced by U+FFFD"});
+    notes.clear();
+    parse_hellaswag(whole, "file", *tokenizer, note);
+    EXPECT_TRUE(notes.empty());
+}
+
 struct BadFile {
     const char* name;
     std::string bytes;

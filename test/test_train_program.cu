@@ -59,6 +59,22 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     ASSERT_EQ(samples_drawn.size(), 2u);
 }
 
+// evaluate_gpt2 said so, but training did not.
+TEST(TrainProgram, SaysHowManyContextsOfHellaSwagAreCut) {
+    const TemporaryFolder folder;
+    const auto output_with = [&](const std::string& context) {
+        const std::string examples = folder.write(
+            context, R"({"ctx": ")" + context + R"(", "endings": ["one", "longer", "longest"], "label": 0})");
+        const ProgramResult result = train("--steps 1 --hellaswag " + examples +
+                                           " --hellaswag-every 1 --out " + folder / "run_" + context);
+        EXPECT_TRUE(succeeded(result));
+        return result.output;
+    };
+    EXPECT_TRUE(says(output_with("twelve_bytes"),
+                     "\n2 contexts with an ending have more than 16 tokens and are cut at the beginning\n"));
+    EXPECT_FALSE(says(output_with("short"), "cut at the beginning"));
+}
+
 // The table is printed once, and the run then continues and computes the same as without it.
 TEST(TrainProgram, AProfileIsPrintedAndTheRunGoesOn) {
     const TemporaryFolder folder;

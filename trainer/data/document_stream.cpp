@@ -56,11 +56,7 @@ std::vector<std::string> DocumentStream::notes() const {
     if (skipped_ > 0)
         lines.push_back(fmt::format("{} document{} left out (--skip-bad); the first: {}", skipped_,
                                     skipped_ == 1 ? " was" : "s were", first_skipped_));
-    if (replaced_ > 0)
-        lines.push_back(
-            fmt::format("halves of characters (lone surrogates, such as \\ud83d) in {} document{} "
-                        "were replaced by U+FFFD",
-                        replaced_, replaced_ == 1 ? "" : "s"));
+    if (replaced_ > 0) lines.push_back(replaced_halves(replaced_, "document"));
     return lines;
 }
 

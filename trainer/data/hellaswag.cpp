@@ -128,8 +128,11 @@ size_t label_of(const nlohmann::json& object, size_t endings, const std::string&
     return static_cast<size_t>(shown[0] - '0');
 }
 
-HellaSwagExample parse_line(std::string_view line, const std::string& what, Tokenizer& tokenizer) {
-    const auto [object, replaced, problem] = read_json(line);
+// replaced: raised by one if the line has halves of characters.
+HellaSwagExample parse_line(std::string_view line, const std::string& what, Tokenizer& tokenizer,
+                            size_t& replaced) {
+    const auto [object, has_halves, problem] = read_json(line);
+    replaced += has_halves;
     CHECK(object.is_object(),
           "{}: is not a JSON object; expected HellaSwag's {{\"ctx\", \"endings\", \"label\"}}{}", what,
           problem.empty() ? "" : "; " + problem);
@@ -150,15 +153,18 @@ HellaSwagExample parse_line(std::string_view line, const std::string& what, Toke
 }
 
 std::vector<HellaSwagExample> parse_jsonl(std::string_view bytes, const std::string& name,
-                                          Tokenizer& tokenizer) {
+                                          Tokenizer& tokenizer, const Note& note) {
     std::vector<HellaSwagExample> examples;
+    size_t replaced = 0;
     for (size_t number = 1; !bytes.empty(); number++) {
         const size_t end = std::min(bytes.find('\n'), bytes.size());
         const std::string_view line = bytes.substr(0, end);
         if (line.find_first_not_of(" \t\r") != line.npos)
-            examples.push_back(parse_line(line, fmt::format("{}: line {}", name, number), tokenizer));
+            examples.push_back(
+                parse_line(line, fmt::format("{}: line {}", name, number), tokenizer, replaced));
         bytes.remove_prefix(std::min(end + 1, bytes.size()));
     }
+    if (note && replaced > 0) note(name + ": " + replaced_halves(replaced, "example"));
     return examples;
 }
 
@@ -167,19 +173,20 @@ int rounded_up(int value, int multiple) { return (value + multiple - 1) / multip
 }  // namespace
 
 std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std::string& name,
-                                              Tokenizer& tokenizer) {
+                                              Tokenizer& tokenizer, const Note& note) {
     uint32_t magic = 0;
     if (bytes.size() >= sizeof(magic)) std::memcpy(&magic, bytes.data(), sizeof(magic));
     std::vector<HellaSwagExample> examples =
-        magic == eval_magic ? parse_eval_file(bytes, name) : parse_jsonl(bytes, name, tokenizer);
+        magic == eval_magic ? parse_eval_file(bytes, name) : parse_jsonl(bytes, name, tokenizer, note);
     CHECK(!examples.empty(), "{}: holds no example", name);
     return examples;
 }
 
-std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer& tokenizer) {
+std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer& tokenizer,
+                                             const Note& note) {
     const std::string text = FileReader(path).text();
     check_fetched(path, text);
-    return parse_hellaswag(text, path, tokenizer);
+    return parse_hellaswag(text, path, tokenizer, note);
 }
 
 int longest_row(std::span<const HellaSwagExample> examples) {
@@ -249,6 +256,12 @@ HellaSwag::HellaSwag(std::vector<HellaSwagExample> examples, int B, int T, int V
     batch_.T = T;
     memory_.reset(allocator.allocate(batch_.bytes()));
     batch_.inputs = static_cast<int32_t*>(memory_.get());
+}
+
+void HellaSwag::note_shortened(const Note& note) const {
+    if (shortened_ > 0)
+        note(fmt::format("{} contexts with an ending have more than {} tokens and are cut at the beginning",
+                         shortened_, T_));
 }
 
 size_t HellaSwag::batches() const {

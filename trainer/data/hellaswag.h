@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "system/host_allocator.h"
+#include "system/note.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/data_loader.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -26,11 +27,12 @@ struct HellaSwagExample {
 };
 
 // UsageError, naming file and line or example, for anything that is not such a file. The tokenizer is
-// used for JSONL only.
-std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer& tokenizer);
+// used for JSONL only. A note says how many examples have halves of characters.
+std::vector<HellaSwagExample> read_hellaswag(const std::string& path, Tokenizer& tokenizer,
+                                             const Note& note = {});
 // The same for bytes in memory, which messages call `name`.
 std::vector<HellaSwagExample> parse_hellaswag(std::string_view bytes, const std::string& name,
-                                              Tokenizer& tokenizer);
+                                              Tokenizer& tokenizer, const Note& note = {});
 
 // Positions of the longest context with an ending: the sequence length at which no example is shortened.
 int longest_row(std::span<const HellaSwagExample> examples);
@@ -70,6 +72,7 @@ public:
 
     const std::vector<HellaSwagExample>& examples() const { return examples_; }
     size_t shortened() const { return shortened_; }  // rows whose context was cut
+    void note_shortened(const Note& note) const;     // says how many, if there are any
     size_t batches() const;
     // The rows of a batch. The batch itself may have more rows, which are padding without targets.
     std::span<const Row> rows(size_t batch) const;

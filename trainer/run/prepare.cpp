@@ -266,8 +266,10 @@ void open_loaders(PreparedRun<T>& run, Communicator& communicator, const Note& s
         run.text_bytes = text_bytes_of_tokens(*run.tokenizer, run.data.val, say);
     }
     if (!o.evaluation.hellaswag.empty() && o.evaluation.hellaswag_every > 0) {
-        run.hellaswag = std::make_unique<HellaSwag>(read_hellaswag(o.evaluation.hellaswag, *run.tokenizer),
-                                                    o.batch.size, o.batch.seq_len, o.model.config.V, pinned);
+        run.hellaswag =
+            std::make_unique<HellaSwag>(read_hellaswag(o.evaluation.hellaswag, *run.tokenizer, say),
+                                        o.batch.size, o.batch.seq_len, o.model.config.V, pinned);
+        run.hellaswag->note_shortened(say);
     }
 }
 
