@@ -45,7 +45,7 @@ private:
     size_t size_ = 0;
 };
 
-// Fills `to` with elements that the file has as Stored from byte `begin` on. Those of another type are converted.
+// Fills `to` with elements that the file has as Stored from byte `begin` on, converted to Element.
 template <class Stored, class Element, class Convert>
 void read_elements(const FileReader& file, size_t begin, std::span<Element> to, const Convert& convert) {
     if constexpr (std::is_same_v<Stored, Element>) return file.read(to.data(), begin, to.size_bytes());
