@@ -35,7 +35,7 @@ public:
     // The tensor of that name; UsageError if there is none.
     const Tensor& at(const std::string& name) const;
     // The tensor's elements as floats (from F64, F32, BF16 or F16) or ints (from integers that fit an int);
-    // UsageError for any other type or value. With `to`, those from the `first` on, as many as it has room for.
+    // UsageError for any other type or value. With `to`, as many as it has room for, from `first` on.
     std::vector<float> floats(const std::string& name) const;
     void floats(const std::string& name, std::span<float> to, size_t first = 0) const;
     std::vector<int> ints(const std::string& name) const;
