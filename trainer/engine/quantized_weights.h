@@ -4,7 +4,6 @@
 #include <map>
 #include <string>
 
-
 template <class T>
 class Model;
 
