@@ -1,8 +1,10 @@
 // run_main.h: main() of a program: exceptions become one line on standard error and an exit code. Also
 // its output, which must not be lost unnoticed.
 #pragma once
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -40,9 +42,18 @@ inline void set_limits_of_files() {
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
+// A file that the program opens must not get the number of a closed standard stream: what is printed would be
+// written into it, and its bytes would be read as input. Reading the first of these, or writing the others,
+// fails as on a closed one.
+inline void occupy_standard_streams() {
+    for (int number = 0; number <= STDERR_FILENO; number++)
+        if (fcntl(number, F_GETFD) < 0) open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 // Runs body and reports its exception, if any. Returns main's exit code.
 template <class Body>
 int run_main(const std::string& program, const Body& body) {
+    occupy_standard_streams();
     set_limits_of_files();
     try {
         body();

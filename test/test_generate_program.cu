@@ -223,9 +223,13 @@ TEST(GenerateProgram, APromptThatCannotBeUsedIsRefusedByItself) {
 // It was the end of the input.
 TEST(GenerateProgram, PromptsThatCannotBeReadAreAnError) {
     const TemporaryFolder folder;
-    const ProgramResult result = generate(random_model(folder / "model", small, "byte") + " -i < /tmp");
+    const std::string model = random_model(folder / "model", small, "byte");
+    const ProgramResult result = generate(model + " -i < /tmp");
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_EQ(result.errors, "generate_gpt2: standard input: cannot be read: Is a directory\n");
+    // No file of the model takes the place of a stream that is closed.
+    EXPECT_EQ(generate(model + " -i <&-").errors,
+              "generate_gpt2: standard input: cannot be read: Bad file descriptor\n");
 }
 
 TEST(GenerateProgram, EachOfManySamplesIsTheOneThatFewerGive) {
