@@ -8,6 +8,7 @@
 
 #include "kernels/simt/pinned_memory.h"
 #include "system/atomic_file.h"
+#include "system/file_access.h"
 #include "system/print_line.h"
 #include "system/printable.h"
 #include "system/run_main.h"
@@ -134,6 +135,8 @@ void evaluate_all(const EvaluateOptions& o) {
     check_fits(model.memory_plan(), fmt::format("--batch-size {}", o.batch_size),
                "a smaller batch size or --seq-len");
     // The data and the place of the scores are checked before the model is loaded.
+    CHECK(!is_folder(o.hellaswag_scores), "--hellaswag-scores {}: is a folder; expected a file to write",
+          o.hellaswag_scores);
     if (!o.hellaswag_scores.empty()) AtomicFile{o.hellaswag_scores};
     if (!o.val_data.empty()) {
         val_loader.emplace(shards, o.batch_size, seq_len, config.V, static_cast<size_t>(o.val_steps), pinned);

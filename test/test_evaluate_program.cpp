@@ -242,11 +242,8 @@ TEST(EvaluateProgram, APlaceWhereNoScoresCanBeWrittenIsAnErrorBeforeTheEvaluatio
     EXPECT_EQ(early.exit_code, 1);
     EXPECT_TRUE(early.errors.starts_with("evaluate_gpt2: " + folder / "none/scores")) << early.errors;
     EXPECT_EQ(std::count(early.errors.begin(), early.errors.end(), '\n'), 1) << early.errors;
-    // That a folder cannot be replaced by a file is seen at the end.
-    const ProgramResult late = run_program(EVALUATE_PROGRAM, arguments + folder / "model");
-    EXPECT_EQ(late.exit_code, 1);
-    EXPECT_TRUE(late.output.starts_with("HellaSwag accuracy ")) << late.errors;
-    EXPECT_TRUE(says(late.errors, "evaluate_gpt2: " + folder / "model"));
+    EXPECT_TRUE(is_refused(run_program(EVALUATE_PROGRAM, arguments + folder / "model"),
+                           {"--hellaswag-scores " + folder / "model", "is a folder"}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/formats/safetensors.h"
+#include "trainer/models/hugging_face.h"
 #include "trainer/models/llmc_model.h"
 #include "trainer/models/model_file.h"
 
@@ -36,6 +37,45 @@ std::string llmc_bytes(int32_t version, const std::vector<int32_t>& sizes, size_
 const std::vector<int32_t> tiny_sizes = {5, 7, 2, 2, 4, 9};
 constexpr size_t tiny_elements =
     9 * 4 + 5 * 4 + 2 * (4 + 4 + 48 + 12 + 16 + 4 + 4 + 4 + 64 + 16 + 64 + 4) + 4 + 4;
+
+// Blocks of rows begin and end before, at and behind the first row of padding.
+void expect_the_same_by_rows(const ModelFile& model) {
+    for (const Tensor& tensor : model.table().tensors()) {
+        const std::vector<float> whole = model.values(tensor);
+        const size_t columns = tensor.shape.back(), rows = tensor.elements / columns;
+        for (const size_t at_once : {size_t{1}, size_t{3}, size_t{7}, rows - 1}) {
+            for (size_t row = 0, count; at_once > 0 && row < rows; row += count) {
+                count = std::min(at_once, rows - row);
+                std::vector<float> part(count * columns, NAN);
+                model.values(tensor, row * columns, part);
+                ASSERT_TRUE(std::equal(part.begin(), part.end(),
+                                       whole.begin() + static_cast<std::ptrdiff_t>(row * columns)))
+                    << tensor.name << " from row " << row;
+            }
+        }
+    }
+}
+TEST(ModelFile, ValuesByRowsAreThoseOfTheWhole) {
+    const TemporaryFolder folder;
+    for (const int32_t version : {3, 5})
+        expect_the_same_by_rows(
+            *open_model(folder.write("model.bin", llmc_bytes(version, tiny_sizes, tiny_elements))));
+    const ModelConfig config{133, 9, 2, 3, 33};
+    const TensorTable table = table_of(config);
+    std::vector<float> masters(table.elements());
+    for (const Tensor& tensor : table.tensors())
+        for (size_t i = 0; i < tensor.unpadded_elements; i++)
+            masters[tensor.offset + i] = static_cast<float>(tensor.offset + i);
+    write_hugging_face_metadata(folder.path(), config, *make_tokenizer("byte"));
+    write_hugging_face_model(folder / "model.safetensors", table, masters.data());
+    const auto model = open_model(folder.path());
+    expect_the_same_by_rows(*model);
+    for (const Tensor& tensor : table.tensors())
+        EXPECT_EQ(
+            model->values(tensor),
+            std::vector(masters.begin() + static_cast<std::ptrdiff_t>(tensor.offset),
+                        masters.begin() + static_cast<std::ptrdiff_t>(tensor.offset + tensor.elements)));
+}
 
 TEST(LlmcModel, TensorsLieByKindAndThenByLayer) {
     const TemporaryFolder folder;

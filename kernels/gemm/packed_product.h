@@ -3,7 +3,8 @@
 //   Blocks of A and strips of B are copied into the order in which the innermost loop reads them (Goto and
 //   van de Geijn 2008, "Anatomy of high-performance matrix multiplication"). The copy also widens bfloat16
 //   and transposes, so both cost almost nothing. Nor does an awkward leading dimension, a multiple of 4096
-//   bytes, where every row falls into the same cache set.
+//   bytes, where every row falls into the same cache set. Rows of A in fp32 that need none of this are read
+//   where they lie.
 //   Blocks of C are independent tasks, so there is no barrier. The terms of an element are added in an
 //   order that depends on K alone: its bits depend neither on the number of threads nor on M, N or the batch.
 //   Nothing is allocated: the caller provides packed_product_scratch_bytes().
@@ -125,8 +126,8 @@ void pack_tile(float* to, const T* from, size_t stride, size_t rows, size_t k_co
     }
 }
 
-// sums (tile_rows, V vectors) = (if first) or += A strip x B strip. A is laid out by pack_rows (KMajor)
-// or by pack_tile.
+// sums (tile_rows, V vectors) = (if first) or += A strip x B strip. A is laid out by pack_rows (KMajor),
+// or its rows are `stride` apart.
 template <int V, bool KMajor>
 void tile_product(float* sums, const float* a, size_t stride, const float* b, size_t k_count, bool first) {
     Lanes c[tile_rows][V];
@@ -278,16 +279,16 @@ struct Block {
     }
 };
 
-// True if a tile of A is read where it lies, and not copied: in fp32, all of its rows, which must not be a
+// True if a tile of A is read in place: it is fp32 and whole, its rows lie along K, and they are not a
 // multiple of 4096 bytes apart.
 template <class T>
-bool lies_ready(const Operand<T>& a, size_t rows) {
+bool is_read_in_place(const Operand<T>& a, size_t rows) {
     return std::is_same_v<T, float> && !a.transposed && rows >= tile_rows && a.stride % 1024 != 0;
 }
 template <class T>
 void pack_a(float* to, const Operand<T>& a, size_t m, size_t rows, size_t k, size_t k_count) {
     for (size_t row = 0; row < rows; row += tile_rows, to += tile_rows * depth) {
-        if (lies_ready(a, rows - row)) continue;
+        if (is_read_in_place(a, rows - row)) continue;
         if (a.transposed) pack_rows<tile_rows>(to, a.at(m + row, k), a.stride, rows - row, k_count);
         else pack_tile(to, a.at(m + row, k), a.stride, rows - row, k_count);
     }
@@ -315,7 +316,7 @@ void block_product(Scratch& own, const Block<T, Result>& block, const Operand<T>
                     const float* a_tile = own.a + row * depth;
                     size_t stride = depth;
                     if constexpr (std::is_same_v<T, float>) {
-                        if (lies_ready(a, block.rows - row))
+                        if (is_read_in_place(a, block.rows - row))
                             a_tile = a.at(block.m + row, k), stride = a.stride;
                     }
                     if (a.transposed) tile_product<V(), true>(sums, a_tile, stride, own.b, k_count, k == 0);

@@ -175,7 +175,7 @@ std::vector<float> SafetensorsFile::floats(const std::string& name) const {
 void SafetensorsFile::floats(const std::string& name, std::span<float> to, size_t first) const {
     const Tensor& tensor = at(name);
     CHECK(to.size() <= tensor.elements() && first <= tensor.elements() - to.size(),
-          "{}: tensor {} has {} elements; {} from the {}th on were wanted", path(), shown(name),
+          "{}: tensor {} has {} elements; {} from element {} on were wanted", path(), shown(name),
           tensor.elements(), to.size(), first);
     const size_t begin = tensor.begin + first * element_bytes(tensor.dtype);
     const auto cast = [](auto value) { return static_cast<float>(value); };

@@ -68,13 +68,13 @@ public:
         if (!tensor.transposed) return from.file->floats(from.name, to, first);
         // Parts of the file's rows become parts of our columns, a tile of them at a time.
         const size_t columns = tensor.shape[1], rows = to.size() / columns;
-        std::vector<float> read(transpose_tile * rows);
+        std::vector<float> of_file(transpose_tile * rows);
         for (size_t column = 0; column < columns; column += transpose_tile) {
             const size_t width = std::min(transpose_tile, columns - column);
             for (size_t i = 0; i < width; i++)
-                from.file->floats(from.name, std::span(read).subspan(i * rows, rows),
+                from.file->floats(from.name, std::span(of_file).subspan(i * rows, rows),
                                   (column + i) * tensor.shape[0] + first / columns);
-            transpose(to.data() + column, columns, read.data(), width, rows);
+            transpose(to.data() + column, columns, of_file.data(), width, rows);
         }
     }
 

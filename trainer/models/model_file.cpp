@@ -13,7 +13,7 @@
 void ModelFile::values(const Tensor& tensor, size_t first, std::span<float> to) const {
     const std::span<float> stored =
         to.first(std::min(to.size(), tensor.unpadded_elements - std::min(first, tensor.unpadded_elements)));
-    read(tensor, first, stored);
+    if (!stored.empty()) read(tensor, first, stored);
     std::ranges::fill(to.subspan(stored.size()), 0.0f);
     if (is_noted_) return;
     const auto is_broken = [](float value) {

@@ -26,13 +26,14 @@ public:
     const ModelConfig& config() const { return config_; }
     const TensorTable& table() const { return table_; }
 
-    // Fills `to` with rows of a tensor of table() from element `first` on, as fp32 in our layout: (out, in)
-    // weights; zero where padded. The first tensor with a value that is not finite is noted on stderr.
+    // Fills `to` with whole rows of a tensor of table(), from element `first` on, as fp32 in our layout:
+    // (out, in) weights; zero where padded. The first tensor with a value that is not finite is noted on
+    // stderr.
     void values(const Tensor& tensor, size_t first, std::span<float> to) const;
     std::vector<float> values(const Tensor& tensor) const;  // all of them
 
 private:
-    // The same; but no row is padding.
+    // The same, for one row or more of which none is padding.
     virtual void read(const Tensor& tensor, size_t first, std::span<float> to) const = 0;
 
     mutable bool is_noted_ = false;

@@ -285,6 +285,7 @@ std::string metrics_up_to(const std::string& text, int step, bool evaluated, siz
     std::string kept;
     for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
         const std::string line = text.substr(begin, end + 1 - begin);
+        if (line == "\n") continue;
         const json parsed = parse_json(line);
         const std::optional<double> at = step_of(parsed);
         if (!at && damaged) ++*damaged;

@@ -34,8 +34,10 @@ std::vector<int> numbers_of(const json& object, const char* name, const std::str
 
 SpecialIds ids_of(const json& object, const std::string& path) {
     const auto one = [&](const char* name) {
-        const std::vector<int> numbers = numbers_of(object, name, path);
-        return numbers.empty() ? std::nullopt : std::optional(numbers.front());
+        const json value = object.value(name, json());
+        return value.is_number_unsigned() && value.get<uint64_t>() < max_vocab_size
+                   ? std::optional(value.get<int>())
+                   : std::nullopt;
     };
     return {one("bos_token_id"), one("pad_token_id"), numbers_of(object, "eos_token_id", path)};
 }

@@ -161,9 +161,9 @@ SpecialTokens read_special_tokens(const TokenizerSays& says,
         const auto found = named.find(task);
         const bool is_default =
             found == named.end() && says.own_class && says.own_class->defaults.contains(task);
-        const json& value = is_default             ? json(says.own_class->defaults.at(task))
-                            : found == named.end() ? json()
-                                                   : found->second;
+        const json value = is_default             ? json(says.own_class->defaults.at(task))
+                           : found == named.end() ? json()
+                                                  : found->second;
         const std::optional<AddedToken> token = token_of(value, says.path);
         if (!token) continue;
         (is_default ? special.defaults : special.tasks)[task] = token->content;

@@ -45,6 +45,13 @@ const TokenizerClass* class_called(const std::string& name) {
     return nullptr;
 }
 
+// Those with which transformers opens the tokenizers of language models whose folders name none.
+const std::map<std::string, std::vector<std::string>> classes_of_models = {
+    {"GPT2Tokenizer", {"gpt2", "gpt_neo", "gptj", "opt", "phi", "codegen", "starcoder2"}},
+    {"GPTNeoXTokenizer",
+     {"gpt_neox", "olmo", "olmoe", "mpt", "mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"}},
+    {"Qwen2Tokenizer", {"qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next"}}};
+
 std::string beside(const std::string& path, const std::string& name) {
     return fs::path(path).replace_filename(name);
 }
@@ -71,9 +78,11 @@ TokenizerSays read_beside(const std::string& path, const json& root) {
     json given = field(says.config, "tokenizer_class");
     if (given.is_null()) given = field(config, "tokenizer_class");
     if (given.is_null()) {
-        const json& type = field(config, "model_type");
-        if (type == "qwen2" || type == "qwen3") says.own_class = class_called("Qwen2Tokenizer");
-        else if (root.is_null() || type == "gpt2") says.own_class = class_called("GPT2Tokenizer");
+        const json& field_of_type = field(config, "model_type");
+        const std::string type = field_of_type.is_string() ? field_of_type.get<std::string>() : "";
+        for (const auto& [name, types] : classes_of_models)
+            if (std::ranges::find(types, type) != types.end()) says.own_class = class_called(name);
+        if (root.is_null() && !says.own_class) says.own_class = class_called("GPT2Tokenizer");
         return says;
     }
     says.own_class = given.is_string() ? class_called(given.get<std::string>()) : nullptr;
