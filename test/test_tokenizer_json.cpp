@@ -395,6 +395,20 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
                         config + R"("model_specific_special_tokens": {"user_token": "<u>"}})"}},
                       "<u>"),
               (Tokens{600}));
+    EXPECT_EQ(encoded({{"tokenizer_config.json", config + R"("model_specific_special_tokens":
+                            {"user": "<u>", "bot": {"content": "<b>", "rstrip": true, "__type": "AddedToken"}}})"}},
+                      "<u><b> h"),
+              (Tokens{600, 601, 73}));
+    // New tokens are numbered in the order of the file; those with fields of their own replace the object's.
+    EXPECT_EQ(
+        encoded({{"tokenizer_config.json", config + R"("model_specific_special_tokens": {"bot_token": "<b>"},
+                            "user_token": "<u>", "bot_token": "<c>"})"}},
+                "<u><c>"),
+        (Tokens{600, 601}));
+    EXPECT_EQ(encoded({{"tokenizer_config.json", fast},
+                       {"special_tokens_map.json", R"({"user_token": "<u>", "bot_token": "<b>"})"}},
+                      "<u><b>"),
+              (Tokens{600, 601}));
     EXPECT_EQ(
         encoded({{"tokenizer_config.json", config + R"("additional_special_tokens": ["<x>"]})"}}, "<x>"),
         (Tokens{600}));

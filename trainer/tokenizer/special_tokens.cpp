@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "system/error.h"
 #include "system/json_text.h"
@@ -12,6 +13,7 @@
 #include "trainer/tokenizer/tokenizer_json.h"
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 namespace {
 
@@ -89,19 +91,51 @@ std::map<std::string, json> read_tasks(const TokenizerSays& says) {
     return found;
 }
 
-// Special tokens without a task of their own.
+ordered_json field_of(const ordered_json& object, const char* name) {
+    const auto found = object.find(name);
+    return found == object.end() ? ordered_json() : *found;
+}
+
+void replace_in(ordered_json& named, const ordered_json& others) {
+    for (const auto& [name, value] : others.items()) named[name] = value;
+}
+
+// Special tokens without a task of their own, in the order in which transformers 5 numbers new ones: fields
+// "user_token", then model_specific_special_tokens, which tokens of tokenizer_config.json that have names
+// replace, then lists.
 std::vector<json> other_special_tokens(const TokenizerSays& says) {
-    std::vector<json> others;
-    for (const json* file : {&says.config, &says.map}) {
-        if (file == &says.map && !is_old(says)) continue;
-        for (const json* named : {file, &field(*file, "model_specific_special_tokens")})
-            for (const auto& [name, value] : named->items())
-                if (name.ends_with("_token") && !is_task(name) && value.is_string()) others.push_back(value);
-        const json& extra = field(*file, "extra_special_tokens");
-        for (const json& token : extra.empty() ? field(*file, "additional_special_tokens") : extra)
-            others.push_back(token);
+    ordered_json fields = ordered_json::object(), specific = ordered_json::object(), list;
+    const auto read_fields = [](const ordered_json& file, auto is_token) {
+        ordered_json found = ordered_json::object();
+        for (const auto& [name, value] : file.items())
+            if (name.ends_with("_token") && !is_task(name) && is_token(value)) found[name] = value;
+        return found;
+    };
+    const ordered_json& config = says.config_in_order;
+    fields = read_fields(config, [](const ordered_json& value) {
+        return value.is_object() && field_of(value, "__type") == "AddedToken";
+    });
+    specific = read_fields(config, [](const ordered_json& value) { return value.is_string(); });
+    list = field_of(config, "extra_special_tokens");
+    if (list.empty()) list = field_of(config, "additional_special_tokens");
+    if (list.is_object()) replace_in(specific, std::exchange(list, ordered_json()));
+    if (specific.empty()) specific = field_of(config, "model_specific_special_tokens");
+
+    if (const ordered_json& map = says.map_in_order; is_old(says)) {
+        replace_in(fields, read_fields(map, [](const ordered_json& value) {
+                       return value.is_string() || value.is_object();
+                   }));
+        if (map.contains("model_specific_special_tokens")) specific = map["model_specific_special_tokens"];
+        const ordered_json extra = field_of(map, "extra_special_tokens");
+        if (extra.is_object()) replace_in(specific, extra), list = ordered_json();
+        else if (list.is_null()) list = extra.is_null() ? field_of(map, "additional_special_tokens") : extra;
+        else list.insert(list.end(), extra.begin(), extra.end());
     }
-    return others;
+    replace_in(fields, specific);
+    std::vector<json> tokens;
+    for (const ordered_json* group : {&fields, &list})
+        for (const ordered_json& token : *group) tokens.emplace_back(token);
+    return tokens;
 }
 
 // {"50257": {"content": ..}} or {"content": 50257}, in the order of the numbers.

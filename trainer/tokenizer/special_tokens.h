@@ -28,7 +28,8 @@ struct TokenizerClass {
 struct TokenizerSays {
     std::string path;  // of the tokenizer.json or vocab.json, for errors
     nlohmann::json added_tokens, config, map, added;
-    const TokenizerClass* own_class = nullptr;  // if transformers opens it with one of these
+    nlohmann::ordered_json config_in_order, map_in_order;  // by which new tokens are numbered
+    const TokenizerClass* own_class = nullptr;             // if transformers opens it with one of these
 };
 
 struct SpecialTokens {

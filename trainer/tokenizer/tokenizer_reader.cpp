@@ -62,13 +62,21 @@ json object_beside(const std::string& path, const char* name) {
     return is_there(file) ? read_json_object(file) : json();
 }
 
+// The same with its fields in the order of the file.
+nlohmann::ordered_json in_order(const std::string& path, const char* name) {
+    const std::string file = beside(path, name);
+    return is_there(file) ? nlohmann::ordered_json::parse(FileReader(file).text()) : nlohmann::ordered_json();
+}
+
 // root: the tokenizer.json; null if there is only a vocab.json.
 TokenizerSays read_beside(const std::string& path, const json& root) {
     TokenizerSays says{.path = path,
                        .added_tokens = field(root, "added_tokens"),
                        .config = object_beside(path, "tokenizer_config.json"),
                        .map = object_beside(path, "special_tokens_map.json"),
-                       .added = object_beside(path, "added_tokens.json")};
+                       .added = object_beside(path, "added_tokens.json"),
+                       .config_in_order = in_order(path, "tokenizer_config.json"),
+                       .map_in_order = in_order(path, "special_tokens_map.json")};
     CHECK(
         field(says.config, "auto_map").empty(),
         "{}: its tokenizer_config.json has an auto_map: the tokenizer brings its own code, which is not run",
