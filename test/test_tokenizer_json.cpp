@@ -395,8 +395,8 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
                         config + R"("model_specific_special_tokens": {"user_token": "<u>"}})"}},
                       "<u>"),
               (Tokens{600}));
-    EXPECT_EQ(encoded({{"tokenizer_config.json", config + R"("model_specific_special_tokens":
-                            {"user": "<u>", "bot": {"content": "<b>", "rstrip": true, "__type": "AddedToken"}}})"}},
+    EXPECT_EQ(encoded({{"tokenizer_config.json", config + R"("model_specific_special_tokens": {"user": "<u>",
+                            "bot": {"content": "<b>", "rstrip": true, "__type": "AddedToken"}}})"}},
                       "<u><b> h"),
               (Tokens{600, 601, 73}));
     // New tokens are numbered in the order of the file; those with fields of their own replace the object's.
@@ -543,7 +543,55 @@ TEST(TokenizerFolder, AClassHasItsOwnWords) {
     const auto alone =
         make_tokenizer(write_folder(folder, {{"config.json", R"({"model_type": "qwen3"})"}}, as_qwen));
     EXPECT_EQ(alone->encode(text), expected);
+    for (const char* model : {"codegen", "gpt_neox"})
+        EXPECT_THROW(make_tokenizer(write_folder(
+                         folder, {{"config.json", json{{"model_type", model}}.dump()}}, as_qwen)),
+                     UsageError)
+            << model;
+    // Whatever class the files of a Qwen 2 name, it is opened with Qwen2Tokenizer.
+    const std::map<std::string, std::string> of_qwen2 = {{"config.json", R"({"model_type": "qwen2"})"},
+                                                         {"tokenizer_config.json", fast}};
+    EXPECT_EQ(make_tokenizer(write_folder(folder, of_qwen2, as_qwen))->encode(text), expected);
+    EXPECT_THROW(make_tokenizer(write_folder(folder, of_qwen2)), UsageError);
     EXPECT_EQ(json::parse(alone->files().back().text), (json{{"tokenizer_class", "Qwen2Tokenizer"}}));
+}
+
+TEST(TokenizerFolder, AClassHasItsOwnSpecialTokens) {
+    const TemporaryFolder folder;
+    const auto opened = [&](const std::string& name, const std::string& more, const std::string& changes) {
+        return make_tokenizer(write_folder(
+            folder, {{"tokenizer_config.json", R"({"tokenizer_class": ")" + name + "\"" + more + "}"}},
+            changes));
+    };
+    const std::string user =
+        R"([{"op": "add", "path": "/added_tokens/-", "value": {"id": 600, "content": "<u>"}}])";
+    const std::string listed =
+        R"(, "added_tokens_decoder": {"0": {"content": "<|endoftext|>"}, "1": {"content": "<｜pad｜>"}})";
+    using Tokens = std::vector<Token>;
+    EXPECT_EQ(opened("PreTrainedTokenizerFast", listed, user)->encode("<u>"), (Tokens{600}));
+    EXPECT_EQ(opened("GPT2Tokenizer", "", user)->encode("<u>"), (Tokens{600}));
+    EXPECT_EQ(opened("GPT2Tokenizer", listed, user)->encode("<u>"),
+              make_tokenizer(reference("plain"))->encode("<u>"));
+
+    if (!can_normalize()) GTEST_SKIP() << "built without utf8proc, which the other classes need";
+    const json nfc = {{"op", "replace"}, {"path", "/normalizer"}, {"value", {{"type", "NFC"}}}};
+    const json begin = {{"op", "replace"},
+                        {"path", "/post_processor"},
+                        {"value", {{"type", "RobertaProcessing"}, {"sep", {"x", 1}}, {"cls", {"y", 0}}}}};
+    EXPECT_EQ(opened("GPT2Tokenizer", "", json{begin}.dump())->encode_prompt("h"), (Tokens{0, 73, 1}));
+    EXPECT_EQ(opened("GPTNeoXTokenizer", "", json{nfc, begin}.dump())->encode_prompt("h"), (Tokens{73}));
+
+    const json words = json::parse(R"({"type": "Sequence", "pretokenizers": [{"type": "Split",
+        "behavior": "Isolated", "invert": false, "pattern": {}},
+        {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})");
+    json qwen = {{"op", "replace"}, {"path", "/pre_tokenizer"}, {"value", words}};
+    qwen["value"]["pretokenizers"][0]["pattern"]["Regex"] = regex_of(SplitPattern::qwen);
+    const std::string changes = json{nfc, qwen}.dump(),
+                      mask = R"(, "mask_token": {"content": "<m>", "rstrip": true, "__type": "AddedToken"})";
+    const Tokens with_space = opened("Qwen2Tokenizer", mask, changes)->encode("<m> h"),
+                 without = opened("PreTrainedTokenizerFast", mask, changes)->encode("<m> h");
+    EXPECT_EQ(without, (Tokens{600, 73}));
+    EXPECT_NE(with_space, without);
 }
 
 TEST(TokenizerFolder, EndsComeFromTheModelsFilesThenFromTheTokenizers) {

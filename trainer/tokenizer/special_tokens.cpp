@@ -181,7 +181,8 @@ SpecialTokens read_special_tokens(const TokenizerSays& says,
                                   const std::unordered_map<std::string, int>& vocabulary) {
     SpecialTokens special;
     Collector collector(says.path, vocabulary);
-    for (const json& token : says.added_tokens) {
+    // Such a class takes added tokens of tokenizer.json only where tokenizer_config.json lists none.
+    for (const json& token : says.own_class && !is_old(says) ? json::array() : says.added_tokens) {
         const AddedToken added = added_token_of(token, says.path);
         const json& id = field(token, "id");
         CHECK(!id.is_null(), "{}: added token {} has no id; expected a whole number", says.path,
@@ -212,6 +213,10 @@ SpecialTokens read_special_tokens(const TokenizerSays& says,
     for (const AddedToken& token : tokens)
         if (!collector.has(token.content)) collector.add(token, json());
     special.added = collector.take();
+    if (says.own_class && says.own_class->plain_tokens)
+        for (AddedToken& token : special.added)
+            if (contents.contains(token.content))
+                token = {.content = token.content, .id = token.id, .special = true};
     if (field(says.config, "split_special_tokens") == true)
         for (AddedToken& token : special.added) token.passed_over = token.special;
     return special;

@@ -29,28 +29,47 @@ constexpr const char* companions[] = {"tokenizer.json",        "vocab.json",    
 constexpr char more_templates[] = "additional_chat_templates";  // a folder of .jinja files
 
 // Those of transformers 5 for byte-level BPEs, without Cohere's, Bart's and others that nobody has asked for.
-const TokenizerClass* class_called(const std::string& name) {
+const std::vector<TokenizerClass>& classes() {
     using Defaults = std::map<std::string, std::string>;
-    const std::string end = gpt2_end_of_text;
-    const Defaults gpt2 = {{"bos_token", end}, {"eos_token", end}, {"unk_token", end}},
-                   qwen = {{"eos_token", end}, {"unk_token", end}, {"pad_token", end}};
-    Defaults neox = gpt2;
-    neox["pad_token"] = "<|padding|>";
-    static const TokenizerClass all[] = {{"GPT2Tokenizer", {SplitPattern::gpt2}, false, gpt2},
-                                         {"CodeGenTokenizer", {SplitPattern::gpt2}, false, gpt2},
-                                         {"GPTNeoXTokenizer", {SplitPattern::gpt2}, true, neox},
-                                         {"Qwen2Tokenizer", {SplitPattern::qwen}, true, qwen}};
-    for (const TokenizerClass& own : all)
+    static const std::string end = gpt2_end_of_text;
+    static const Defaults gpt2 = {{"bos_token", end}, {"eos_token", end}, {"unk_token", end}},
+                          neox = {{"bos_token", end},
+                                  {"eos_token", end},
+                                  {"unk_token", end},
+                                  {"pad_token", "<|padding|>"}},
+                          qwen = {{"eos_token", end}, {"unk_token", end}, {"pad_token", end}};
+    static const std::vector<TokenizerClass> all = {
+        {.name = "GPT2Tokenizer",
+         .models = {"gpt2", "codegen", "dbrx", "gpt_neo", "gptj", "jais2", "opt", "phi", "starcoder2"},
+         .steps = {SplitPattern::gpt2},
+         .defaults = gpt2},
+        {.name = "CodeGenTokenizer", .steps = {SplitPattern::gpt2}, .defaults = gpt2},
+        {.name = "GPTNeoXTokenizer",
+         .models = {"gpt_neox", "falcon_mamba", "mamba", "mamba2", "mpt", "olmo", "olmoe", "rwkv", "xlstm"},
+         .steps = {SplitPattern::gpt2},
+         .nfc = true,
+         .bare_prompts = true,
+         .defaults = neox},
+        {.name = "Qwen2Tokenizer",
+         .models = {"qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next"},
+         .steps = {SplitPattern::qwen},
+         .nfc = true,
+         .plain_tokens = true,
+         .defaults = qwen}};
+    return all;
+}
+
+const TokenizerClass* class_called(const std::string& name) {
+    for (const TokenizerClass& own : classes())
         if (name == own.name || name == std::string(own.name) + "Fast") return &own;
     return nullptr;
 }
 
-// Those with which transformers opens the tokenizers of language models whose folders name none.
-const std::map<std::string, std::vector<std::string>> classes_of_models = {
-    {"GPT2Tokenizer", {"gpt2", "gpt_neo", "gptj", "opt", "phi", "codegen", "starcoder2"}},
-    {"GPTNeoXTokenizer",
-     {"gpt_neox", "olmo", "olmoe", "mpt", "mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"}},
-    {"Qwen2Tokenizer", {"qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next"}}};
+const TokenizerClass* class_of_model(const json& type) {
+    for (const TokenizerClass& own : classes())
+        if (type.is_string() && own.models.contains(type.get<std::string>())) return &own;
+    return nullptr;
+}
 
 std::string beside(const std::string& path, const std::string& name) {
     return fs::path(path).replace_filename(name);
@@ -85,12 +104,11 @@ TokenizerSays read_beside(const std::string& path, const json& root) {
     const json config = is_there(model) ? parse_json(FileReader(model).text()) : json();
     json given = field(says.config, "tokenizer_class");
     if (given.is_null()) given = field(config, "tokenizer_class");
-    if (given.is_null()) {
-        const json& field_of_type = field(config, "model_type");
-        const std::string type = field_of_type.is_string() ? field_of_type.get<std::string>() : "";
-        for (const auto& [name, types] : classes_of_models)
-            if (std::ranges::find(types, type) != types.end()) says.own_class = class_called(name);
-        if (root.is_null() && !says.own_class) says.own_class = class_called("GPT2Tokenizer");
+    const json& type = field(config, "model_type");
+    // transformers holds every class that the files of a Qwen 2 name for a mistake.
+    if (given.is_null() || type == "qwen2") {
+        says.own_class = class_of_model(type);
+        if (!says.own_class && root.is_null()) says.own_class = class_called("GPT2Tokenizer");
         return says;
     }
     says.own_class = given.is_string() ? class_called(given.get<std::string>()) : nullptr;
@@ -253,7 +271,7 @@ void set_splitting(ByteLevelVocabulary& vocabulary, const TokenizerSays& says, c
         !own || like_own,
         "{}: has other words than {}, with which transformers opens it, or normalizes texts otherwise; "
         "expected \"tokenizer_class\": \"PreTrainedTokenizerFast\" in tokenizer_config.json, if this file is "
-        "right",
+        "right, and outside the folder of a Qwen 2",
         says.path, own->name);
     CHECK(!vocabulary.nfc || can_normalize(),
           "{}: has the normalizer NFC, for which this program was built without utf8proc; install "
@@ -268,6 +286,7 @@ void set_splitting(ByteLevelVocabulary& vocabulary, const TokenizerSays& says, c
 void set_surrounding(ByteLevelVocabulary& vocabulary, const TokenizerSays& says, const json& root,
                      const SpecialTokens& special) {
     if (!root.is_null()) {
+        if (says.own_class && says.own_class->bare_prompts) return;
         const Surrounding around = read_post_processor(root, says.path);
         vocabulary.before = around.before;
         vocabulary.after = around.after;
