@@ -556,6 +556,25 @@ TEST(TokenizerFolder, AClassHasItsOwnWords) {
     EXPECT_EQ(json::parse(alone->files().back().text), (json{{"tokenizer_class", "Qwen2Tokenizer"}}));
 }
 
+// A copy beside another model's config.json must not be opened with the class of that model.
+TEST(TokenizerFolder, ACopyNamesTheClassThatTheFolderImplied) {
+    const TemporaryFolder folder;
+    const auto copied = [&](const std::map<std::string, std::string>& files) {
+        const auto tokenizer = make_tokenizer(write_folder(folder, files));
+        for (const TextFile& file : tokenizer->files())
+            if (file.name == "tokenizer_config.json") return json::parse(file.text);
+        return json();
+    };
+    const std::string gpt2 = R"({"model_type": "gpt2"})", pad = R"({"pad_token": "<p>"})";
+    EXPECT_EQ(copied({{"tokenizer_config.json", pad}}),
+              (json{{"pad_token", "<p>"}, {"tokenizer_class", "PreTrainedTokenizerFast"}}));
+    EXPECT_EQ(copied({{"tokenizer_config.json", pad}, {"config.json", gpt2}}),
+              (json{{"pad_token", "<p>"}, {"tokenizer_class", "GPT2Tokenizer"}}));
+    EXPECT_EQ(copied({{"config.json", gpt2}}), (json{{"tokenizer_class", "GPT2Tokenizer"}}));
+    const std::string named = R"({"pad_token": "<p>", "tokenizer_class": "LlamaTokenizerFast"})";
+    EXPECT_EQ(copied({{"tokenizer_config.json", named}}), json::parse(named));
+}
+
 TEST(TokenizerFolder, AClassHasItsOwnSpecialTokens) {
     const TemporaryFolder folder;
     const auto opened = [&](const std::string& name, const std::string& more, const std::string& changes) {

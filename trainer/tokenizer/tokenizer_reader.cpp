@@ -141,10 +141,17 @@ std::vector<TextFile> files_beside(const std::string& path, const TokenizerSays&
             files.push_back({fmt::format("{}/{}", more_templates, name),
                              FileReader(fmt::format("{}/{}", folder, name)).text()});
     }
-    // A tokenizer.json alone is opened by the class of the model in its folder.
-    if (says.config.is_null() && says.own_class)
-        files.push_back(
-            {"tokenizer_config.json", json{{"tokenizer_class", says.own_class->name}}.dump(2) + "\n"});
+    // Where tokenizer_config.json does not say it, the class comes from the model in this folder, and a copy
+    // may lie beside another model.
+    const json& named = field(says.config, "tokenizer_class");
+    const bool says_class =
+        named.is_string() && (!says.own_class || class_called(named.get<std::string>()) == says.own_class);
+    if (!says_class && (says.own_class || !says.config.is_null())) {
+        nlohmann::ordered_json config = says.config_in_order;
+        config["tokenizer_class"] = says.own_class ? says.own_class->name : "PreTrainedTokenizerFast";
+        std::erase_if(files, [](const TextFile& file) { return file.name == "tokenizer_config.json"; });
+        files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
+    }
     return files;
 }
 
