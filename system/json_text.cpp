@@ -108,8 +108,11 @@ json read_json_object(const std::string& path) {
     const std::string text = FileReader(path).text();
     check_fetched(path, text);
     json value = parse_json(text);
-    const bool has_such_number = value.is_discarded() && problem_of(text) == number_out_of_range;
-    CHECK(value.is_object(), "{}: {}", path, has_such_number ? number_out_of_range : "is not a JSON object");
+    std::string problem = "is not a JSON object";
+    if (value.is_discarded() && problem_of(text) == number_out_of_range) problem = number_out_of_range;
+    else if (value.is_discarded() && read_json(text).value.is_object())
+        problem = "has NaN, Infinity or half a character (a lone surrogate), which JSON does not have";
+    CHECK(value.is_object(), "{}: {}", path, problem);
     return value;
 }
 

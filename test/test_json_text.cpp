@@ -30,6 +30,13 @@ TEST(ReadJson, NamesANumberThatIsOutOfRange) {
     folder.write("config.json", "{\"model_type\": \"llama\", \"rope_theta\": 1e400}");
     EXPECT_EQ(message_of<UsageError>([&] { open_model(folder.path()); }),
               folder / "config.json" + ": a number is out of range");
+    for (const char* text : {R"({"a": NaN})", R"({"a": [-Infinity]})", R"({"a": "\ud83d"})"}) {
+        folder.write("config.json", text);
+        EXPECT_EQ(message_of<UsageError>([&] { read_json_object(folder / "config.json"); }),
+                  folder / "config.json" +
+                      ": has NaN, Infinity or half a character (a lone surrogate), which JSON does not have")
+            << text;
+    }
 }
 
 TEST(WholeNumber, IsNeverMadeOfSomethingElse) {

@@ -522,6 +522,7 @@ TEST(TokenizerFolder, AClassHasItsOwnWords) {
     };
     EXPECT_EQ(of_files(class_of("Qwen2Tokenizer")), expected);
     EXPECT_EQ(of_files({{"config.json", R"({"model_type": "qwen3"})"}}), expected);
+    EXPECT_EQ(of_files({{"config.json", R"({"model_type": "qwen3", "rope_theta": Infinity})"}}), expected);
     EXPECT_EQ(
         of_files({{"config.json", R"({"model_type": "llama", "tokenizer_class": "Qwen2TokenizerFast"})"}}),
         expected);
@@ -661,6 +662,9 @@ TEST(TokenizerFolder, AModelsIdsMayBePast16BitsAndAreNotLost) {
             says(message_of<UsageError>([&] { read_model_ids(folder.path()); }), file + ": eos_token_id is "))
             << odd;
     }
+    folder.write("config.json", R"({"eos_token_id": 7, "loss": NaN})");  // as Python's json module writes it
+    folder.write("generation_config.json", "{}");
+    EXPECT_EQ(read_model_ids(folder.path()).config.ends, std::vector{7});
     for (const char* damaged : {R"({"eos_token_id": 1516)", "[151645]", ""}) {
         folder.write("generation_config.json", damaged);
         EXPECT_EQ(message_of<UsageError>([&] { read_model_ids(folder.path()); }),

@@ -58,7 +58,7 @@ SpecialIds first_known(std::initializer_list<SpecialIds> choices, int V) {
 ModelIds read_model_ids(const std::string& folder) {
     ModelIds ids;
     const std::string prefix = folder.empty() ? "" : folder + "/";
-    if (const json config = parse_json(text_of(prefix + "config.json")); config.is_object()) {
+    if (const json config = read_json(text_of(prefix + "config.json")).value; config.is_object()) {
         ids.config = ids_of(config, prefix + "config.json");
         const json& size = config.value("vocab_size", json());
         if (size.is_number_unsigned() && size.get<uint64_t>() <= max_vocab_size)

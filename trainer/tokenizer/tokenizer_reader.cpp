@@ -101,7 +101,7 @@ TokenizerSays read_beside(const std::string& path, const json& root) {
         "{}: its tokenizer_config.json has an auto_map: the tokenizer brings its own code, which is not run",
         path);
     const std::string model = beside(path, "config.json");
-    const json config = is_there(model) ? parse_json(FileReader(model).text()) : json();
+    const json config = is_there(model) ? read_json(FileReader(model).text()).value : json();
     json given = field(says.config, "tokenizer_class");
     if (given.is_null()) given = field(config, "tokenizer_class");
     const json& type = field(config, "model_type");
