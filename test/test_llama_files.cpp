@@ -239,6 +239,8 @@ const Form llama_forms[] = {
      "2 heads of keys and values do not divide the 3 heads"},
     {"no width", without({"intermediate_size"}),
      "has no intermediate_size; expected the config.json of a Llama"},
+    {"no family", without({"model_type"}),
+     "has num_key_value_heads and no model_type, which only a GPT-2 may lack; expected \"gpt2\" or "},
     {"another family", field("model_type", "mistral"),
      "model_type is \"mistral\", which is not the GPT-2 or Llama or Qwen3 or nanochat of this program; "
      "expected \"gpt2\" or \"llama\" or \"qwen3\" or \"nanochat\""},

@@ -13,13 +13,18 @@ namespace {
 // The shape by config.json, of the family that model_type names. GPT-2's oldest folders lack it.
 ModelConfig read_config(const std::string& path, ConfigFields& fields) {
     std::vector<nlohmann::json> names;
-    std::string titles;
+    std::string titles, types;
     for (const FamilyDescription& family : families()) {
         names.emplace_back(family.name);
         titles += (titles.empty() ? "" : " or ") + std::string(family.title);
+        types += (types.empty() ? "" : " or ") + shown(names.back());
     }
     fields.set_title(titles);
     fields.check("model_type", names);
+    const bool is_named = fields.all().contains("model_type");
+    for (const char* field : {"num_key_value_heads", "intermediate_size", "rms_norm_eps"})
+        CHECK(is_named || !fields.all().contains(field),
+              "{}: has {} and no model_type, which only a GPT-2 may lack; expected {}", path, field, types);
     const std::string name = fields.all().value("model_type", std::string(families().front().name));
     const FamilyDescription& family = family_of({.family = name});
     fields.set_title(family.title);
