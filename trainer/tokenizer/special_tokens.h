@@ -19,12 +19,12 @@
 // A class of transformers that makes words, the normalizer and special tokens itself, whatever tokenizer.json
 // says of them.
 struct TokenizerClass {
-    const char* name;              // also with Fast behind it
-    std::set<std::string> models;  // the model_types that have it if no file names a class
+    const char* name;                // also with Fast behind it
+    std::set<std::string> models{};  // the model_types that have it if no file names a class
     std::vector<SplitPattern> steps;
-    bool nfc;
-    bool plain_tokens;                            // special tokens lose lstrip, rstrip and single_word
-    bool bare_prompts;                            // the post_processor of tokenizer.json counts for nothing
+    bool nfc = false;
+    bool plain_tokens = false;                    // special tokens lose lstrip, rstrip and single_word
+    bool bare_prompts = false;                    // the post_processor of tokenizer.json counts for nothing
     std::map<std::string, std::string> defaults;  // "eos_token": its content, if no file names it
 };
 
