@@ -154,7 +154,7 @@ TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
 TEST(TokenizerJson, GivesAModelTheFilesItCameFrom) {
     const TemporaryFolder folder;
     const std::string text = read_file(reference("plain")),
-                      config = R"({"eos_token": "Ġthe", "anything": 1})";
+                      config = R"({"tokenizer_class": "TokenizersBackend", "anything": 1})";
     folder.write("tokenizer.json", text);
     std::vector<TextFile> files = tokenizer_files(*make_tokenizer(folder.path()), 64);
     ASSERT_EQ(files.size(), 2u);
@@ -167,6 +167,11 @@ TEST(TokenizerJson, GivesAModelTheFilesItCameFrom) {
     files = tokenizer_files(*make_tokenizer(folder.path()), 64);
     ASSERT_EQ(files.size(), 2u);
     EXPECT_EQ(files[1].text, config);
+    // Beside another model this would be opened with that model's class.
+    folder.write("tokenizer_config.json", R"({"anything": 1})");
+    files = tokenizer_files(*make_tokenizer(folder.path()), 64);
+    EXPECT_EQ(json::parse(files[1].text),
+              (json{{"anything", 1}, {"tokenizer_class", "PreTrainedTokenizerFast"}}));
     EXPECT_TRUE(tokenizer_files(*make_tokenizer("none"), 64).empty());
     // The other files come along unchanged.
     const std::map<std::string, std::string> others = {
