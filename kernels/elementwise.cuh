@@ -4,7 +4,6 @@
 //   for subnormals in bfloat16). Where a sum has two products, simt::fused_multiply_add says which one is
 //   fused: g++ chose one for the vectors and the other for the remainder.
 #pragma once
-
 #include "kernels/common.cuh"
 
 // Vectors that one thread processes, one after the other. GPU: one, so that neighbouring threads read

@@ -21,10 +21,9 @@
 #include "kernels/add_rows.cuh"
 #include "kernels/attention/attention.h"
 
-// The table for `positions` positions. In fp32 an angle at position 2047 is
-// known to about 1e-4, so parity with transformers at long distances needs the same roundings: the power and
-// the frequency are rounded to fp32 before that is multiplied by the position. All frequencies are then
-// torch's, bit for bit.
+// The table for `positions` positions. In fp32 an angle at position 2047 is known to about 1e-4, so parity
+// with transformers at long distances needs the same roundings: the power and the frequency are rounded to
+// fp32 before that is multiplied by the position. All frequencies are then torch's, bit for bit.
 inline std::vector<float> rope_table(int positions, int HS, double theta) {
     const int half = HS / 2;
     std::vector<float> table(static_cast<size_t>(positions) * static_cast<size_t>(HS));

@@ -4,7 +4,6 @@
 //   and an Error for every divergence (docs/simt.md).
 //   On the CPU the kernel has ended when launch returns.
 #pragma once
-
 #include "kernels/simt/collectives.cuh"
 #include "kernels/simt/device.h"
 #include "kernels/simt/shared.cuh"

@@ -59,7 +59,7 @@ void Generator<T>::reserve() {
     }
     family_->reserve(memory_.activations, memory_.workspace);
     decoder_.reserve(memory_.activations);
-    memory_.workspace.reserve(staging_, block_floats_);
+    if (g.options.int8 || !std::is_same_v<T, float>) memory_.workspace.reserve(staging_, block_floats_);
     if (g.options.int8) memory_.workspace.reserve(g.int8_scratch, g.int8_scratch_bytes);
     memory_.workspace.reserve(gemm_workspace_, decoder_.gemm_workspace_bytes());
 }

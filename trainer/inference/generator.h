@@ -38,7 +38,7 @@ private:
     Memory memory_;
     Decoder<T> decoder_;
     size_t block_floats_ = 0;   // rows that are loaded at a time; one of the longest, or more
-    float* staging_ = nullptr;  // the fp32 weights of a block, on their way to the device's format
+    float* staging_ = nullptr;  // fp32 weights of a block on the device, if they are converted there
     std::byte* gemm_workspace_ = nullptr;
 };
 

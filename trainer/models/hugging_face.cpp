@@ -66,8 +66,8 @@ static std::string generation_config(const ModelConfig& config, const Tokenizer&
     return generation.dump(2) + "\n";
 }
 
-std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const ModelConfig& config,
-                                                     const Tokenizer& tokenizer) {
+void write_hugging_face_metadata(const std::string& folder, const ModelConfig& config,
+                                 const Tokenizer& tokenizer) {
     const ModelIds& said = tokenizer.model_ids();
     const SpecialIds ids = first_known({said.config, said.generation, tokenizer.own_ids()}, config.V);
     const json begin = ids.begin ? json(*ids.begin) : ids.ends.empty() ? json() : json(ids.ends.front());
@@ -77,11 +77,8 @@ std::vector<std::string> write_hugging_face_metadata(const std::string& folder, 
     if (said.config.pad && *said.config.pad < config.V) model["pad_token_id"] = *said.config.pad;
     write_json(folder + "/config.json", model);
     write_atomically(folder + "/generation_config.json", generation_config(config, tokenizer));
-    std::vector<std::string> files = {"config.json", "generation_config.json"};
     for (const auto& [name, text] : tokenizer_files(tokenizer, config.context)) {
         std::filesystem::create_directories(std::filesystem::path(folder + "/" + name).parent_path());
         write_atomically(folder + "/" + name, text);
-        files.push_back(name);
     }
-    return files;
 }

@@ -20,9 +20,9 @@
 // at the table's offsets. Needs memory for one more tensor. Error if it cannot be written.
 void write_hugging_face_model(const std::string& path, const TensorTable& table, const float* masters);
 
-// Writes all other files into an existing folder and returns their names. Each file is complete or absent.
-std::vector<std::string> write_hugging_face_metadata(const std::string& folder, const ModelConfig& config,
-                                                     const Tokenizer& tokenizer);
+// Writes all other files into an existing folder. Each file is complete or absent.
+void write_hugging_face_metadata(const std::string& folder, const ModelConfig& config,
+                                 const Tokenizer& tokenizer);
 
 // out (columns, rows), whose rows are `stride` apart, = the transpose of inp (rows, columns). Fastest with a
 // multiple of transpose_tile rows.

@@ -28,7 +28,7 @@ constexpr const char* companions[] = {"tokenizer.json",        "vocab.json",    
                                       "chat_template.jinja",   "chat_template.json"};
 constexpr char more_templates[] = "additional_chat_templates";  // a folder of .jinja files
 
-// Those of transformers 5 for byte-level BPEs, without Cohere's, Bart's and others that nobody has asked for.
+// Classes of transformers 5 for byte-level BPEs. Cohere's, Bart's and others are refused.
 const std::vector<TokenizerClass>& classes() {
     using Defaults = std::map<std::string, std::string>;
     static const std::string end = gpt2_end_of_text;
@@ -105,7 +105,7 @@ TokenizerSays read_beside(const std::string& path, const json& root) {
     json given = field(says.config, "tokenizer_class");
     if (given.is_null()) given = field(config, "tokenizer_class");
     const json& type = field(config, "model_type");
-    // transformers holds every class that the files of a Qwen 2 name for a mistake.
+    // transformers takes a class that the files of a Qwen 2 name for a mistake.
     if (given.is_null() || type == "qwen2") {
         says.own_class = class_of_model(type);
         if (!says.own_class && root.is_null()) says.own_class = class_called("GPT2Tokenizer");
@@ -141,8 +141,8 @@ std::vector<TextFile> files_beside(const std::string& path, const TokenizerSays&
             files.push_back({fmt::format("{}/{}", more_templates, name),
                              FileReader(fmt::format("{}/{}", folder, name)).text()});
     }
-    // Where tokenizer_config.json does not say it, the class comes from the model in this folder, and a copy
-    // may lie beside another model.
+    // If tokenizer_config.json names no class, that of the model in this folder counts. A copy may lie beside
+    // another model, so it names the class.
     const json& named = field(says.config, "tokenizer_class");
     const bool says_class =
         named.is_string() && (!says.own_class || class_called(named.get<std::string>()) == says.own_class);
@@ -278,7 +278,7 @@ void set_splitting(ByteLevelVocabulary& vocabulary, const TokenizerSays& says, c
         !own || like_own,
         "{}: has other words than {}, with which transformers opens it, or normalizes texts otherwise; "
         "expected \"tokenizer_class\": \"PreTrainedTokenizerFast\" in tokenizer_config.json, if this file is "
-        "right, and outside the folder of a Qwen 2",
+        "right (beside the config.json of a qwen2 transformers passes over it)",
         says.path, own->name);
     CHECK(!vocabulary.nfc || can_normalize(),
           "{}: has the normalizer NFC, for which this program was built without utf8proc; install "
