@@ -41,8 +41,8 @@ def rungs():
 
 
 PLAN = re.compile(r"^  (parameters|master weights|gradients|optimizer state|activations|workspace|total) .*?([\d.]+) MiB", re.M)
-PROFILE = re.compile(r"^(\S.*?) {2,}(\d+ x \d+ x \d+)? +(\d+) +([\d.]+) +[\d.]+ % +(?:([\d.]+) (GB/s|GFLOP/s))?", re.M)
-PEAKS = re.compile(r"copy ([\d.]+) GB/s, matrix product ([\d.]+) GFLOP/s")
+PROFILE = re.compile(r"^(\S.*?) {2,}(\d+ x \d+ x \d+)? +(\d+) +([\d.]+) +[\d.]+ % +(?:([\d.]+) ([GT])(B|FLOP)/s)?", re.M)
+PEAKS = re.compile(r"copy ([\d.]+) ([GT])B/s, matrix product ([\d.]+) ([GT])FLOP/s")
 
 
 def kind(name, shape):
@@ -53,15 +53,20 @@ def kind(name, shape):
     return "optimizer, gradient norm" if name in ("optimizer", "gradient norm", "clip and count") else "layernorm, GELU, classifier and the rest"
 
 
+def in_giga(rate, prefix):
+    return float(rate or 0) * (1000 if prefix == "T" else 1)
+
+
 def read_output(text):
     """The output of a run: {plan: MiB by part, operations: {name: (ms, work, unit)}, kinds: ms by kind, peaks: (GB/s, GFLOP/s)}; work in 1e6 of its unit."""
     plan = {part: float(mib) for part, mib in PLAN.findall(text)}
     plan["activations and workspace"] = plan.pop("activations") + plan.pop("workspace")
     operations, kinds = {}, dict.fromkeys(KINDS, 0.0)
-    for name, shape, _, ms, rate, unit in PROFILE.findall(text):
-        operations[name] = (float(ms), float(ms) * float(rate or 0), unit)
+    for name, shape, _, ms, rate, prefix, unit in PROFILE.findall(text):
+        operations[name] = (float(ms), float(ms) * in_giga(rate, prefix), f"G{unit}/s")
         kinds[kind(name, shape)] += float(ms)
-    return dict(plan=plan, operations=operations, kinds=kinds, peaks=tuple(map(float, PEAKS.search(text).groups())))
+    copy, copy_prefix, products, prefix = PEAKS.search(text).groups()
+    return dict(plan=plan, operations=operations, kinds=kinds, peaks=(in_giga(copy, copy_prefix), in_giga(products, prefix)))
 
 
 def write_shard(path, vocab):
