@@ -14,26 +14,29 @@ template <class W, int N>
 __global__ void quantize_kernel(int8_t* quantized, float* scales, const float* weight, size_t rows, int C) {
     const size_t row = simt::row_index<W::threads>();
     const int lane = simt::row_lane<W::threads>(), end = row < rows ? C : 0;
-    float largest = 0.0f;
     // sums of 0 * weight: NaN if a weight is not finite, which the maximum would not show
-    Vec<float, N> nothing = simt::broadcast<N>(0.0f);
+    Vec<float, N> highest = simt::broadcast<N>(0.0f), nothing = highest;
     for (int i = lane * N; i < end; i += W::threads * N) {
-        Vec<float, N> v = load<N>(weight + row * C + i);
+        const Vec<float, N> v = load<N>(weight + row * C + i);
         UNROLL
         for (int k = 0; k < N; k++) {
             nothing[k] += 0.0f * v[k];
-            v[k] = fabsf(v[k]);
+            highest[k] = simt::larger(fabsf(v[k]), highest[k]);
         }
-        largest = fmaxf(largest, simt::max(v));
     }
-    largest = simt::row_max<W::threads>(largest);
+    const float largest = simt::row_max<W::threads>(simt::max(highest));
     const bool finite = simt::row_sum<W::threads>(simt::sum(nothing)) == 0.0f;
     const float inverse = largest > 0x1p-119f ? 127.0f / largest : 0.0f;
     for (int i = lane * N; i < end; i += W::threads * N) {
         const Vec<float, N> v = load<N>(weight + row * C + i);
+        // in two loops, because g++ would convert one float at a time to int8
+        Vec<int, N> nearest;
         UNROLL
-        for (int k = 0; k < N; k++)
-            quantized[row * C + i + k] = finite ? static_cast<int8_t>(rintf(v[k] * inverse)) : int8_t{0};
+        for (int k = 0; k < N; k++) nearest[k] = finite ? static_cast<int>(rintf(v[k] * inverse)) : 0;
+        Vec<int8_t, N> q;
+        UNROLL
+        for (int k = 0; k < N; k++) q[k] = static_cast<int8_t>(nearest[k]);
+        store_raw(quantized + row * C + i, q);
     }
     if (row < rows && lane == 0) scales[row] = finite ? largest / 127.0f : NAN;
 }
