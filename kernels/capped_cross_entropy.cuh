@@ -47,15 +47,8 @@ __global__ void __launch_bounds__(simt::block_of<W>)
         const auto gradient = [&](Sigmoids q, float less) INLINE {
             return (simt::quick_exp_nonpositive(depth * q.value) * scale - less) * (4.0f * q.value * q.rest);
         };
-        for (int i = lane * N; i < V_whole; i += step) {
-            Vec<float, N> z = load<N>(x + i);
-            UNROLL
-            for (int k = 0; k < N; k++) z[k] = gradient(Sigmoids(slope * z[k]), 0.0f);
-            store(x + i, z);
-        }
-        for (int i = V_whole + lane; i < Vp; i += threads)
-            x[i] = T(i < V ? gradient(Sigmoids(slope * static_cast<float>(x[i])), 0.0f) : 0.0f);
-        simt::row_barrier<threads>();  // another thread has written the target's column
+        replace_row<threads, N>(x, V, Vp,
+                                [&](float z) INLINE { return gradient(Sigmoids(slope * z), 0.0f); });
         if (lane == 0) x[target] = T(gradient(at_target, dloss));
     }
 }
@@ -69,8 +62,7 @@ void classify(T* logits, float* losses, const int* targets, float dloss, float c
     if (cap == 0)
         return cross_entropy_forward_backward(logits, losses, targets, dloss, N, V, Vp, write_dlogits,
                                               stream);
-    CHECK(N > 0 && V > 0 && V <= Vp,
-          "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
+    check_classifier(N, V, Vp);
     CHECK(cap > 0 && cap <= most_logit_cap, "cross-entropy: a cap of {}; expected a positive number up to {}",
           cap, most_logit_cap);
     simt::for_vector_length<W, T>(Vp, [&](auto n) {

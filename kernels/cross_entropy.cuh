@@ -60,6 +60,22 @@ __device__ __forceinline__ OnlineSoftmax<N> softmax_of_row(const T* x, int V, in
     return softmax;
 }
 
+// The first V columns of a row become function(logit), the padded ones 0; afterwards the block's threads may
+// write to each other's columns.
+template <int threads, int N, class T, class Function>
+__device__ __forceinline__ void replace_row(T* x, int V, int Vp, Function function) {
+    const int lane = static_cast<int>(threadIdx.x), V_whole = V / N * N;
+    for (int i = lane * N; i < V_whole; i += threads * N) {
+        Vec<float, N> v = load<N>(x + i);
+        UNROLL
+        for (int k = 0; k < N; k++) v[k] = function(v[k]);
+        store(x + i, v);
+    }
+    for (int i = V_whole + lane; i < Vp; i += threads)
+        x[i] = T(i < V ? function(static_cast<float>(x[i])) : 0.0f);
+    simt::row_barrier<threads>();
+}
+
 // W::threads threads share a row. It is read once for the sums and once more for the gradient: on the CPU
 // from its cache, on a GPU from L2 if it is still there. The CPU uses this kernel. A GPU uses it for losses
 // without gradients and for rows that do not fit into shared memory.
@@ -69,7 +85,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
                          bool write_dlogits) {
     constexpr int threads = W::threads, step = threads * N;
     const size_t row = blockIdx.x;
-    const int lane = static_cast<int>(threadIdx.x), target = targets[row], V_whole = V / N * N;
+    const int lane = static_cast<int>(threadIdx.x), target = targets[row];
     T* x = logits + row * Vp;
     if (target < 0) {
         if (lane == 0) losses[row] = 0.0f;
@@ -85,17 +101,14 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
         const float scale = dloss / row_sum;
         const auto gradient = [&](float v)
                                   INLINE { return simt::quick_exp_nonpositive(v - softmax.maximum) * scale; };
-        for (int i = lane * N; i < V_whole; i += step) {
-            Vec<float, N> v = load<N>(x + i);
-            UNROLL
-            for (int k = 0; k < N; k++) v[k] = gradient(v[k]);
-            store(x + i, v);
-        }
-        for (int i = V_whole + lane; i < Vp; i += threads)
-            x[i] = T(i < V ? gradient(static_cast<float>(x[i])) : 0.0f);
-        simt::row_barrier<threads>();  // another thread has written the target's column
+        replace_row<threads, N>(x, V, Vp, gradient);
         if (lane == 0) x[target] = T(gradient(at_target) - dloss);
     }
+}
+
+inline void check_classifier(size_t N, int V, int Vp) {
+    CHECK(N > 0 && V > 0 && V <= Vp,
+          "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
 }
 
 // With write_dlogits, logits (N, Vp) = their gradient; without it, they stay as they are.
@@ -103,8 +116,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, simt::block_of<W> <= 512 ? 
 template <class W = simt::NativeWidth<512>, class T>
 void cross_entropy_forward_backward(T* logits, float* losses, const int* targets, float dloss, size_t N,
                                     int V, int Vp, bool write_dlogits, stream_t stream) {
-    CHECK(N > 0 && V > 0 && V <= Vp,
-          "cross-entropy: N = {} and V = {} must be positive, and V at most Vp = {}", N, V, Vp);
+    check_classifier(N, V, Vp);
     simt::for_vector_length<W, T>(Vp, [&](auto n) {
         if constexpr (W::threads > 1 && n() > 1) {
             if (write_dlogits && keeps_row<n(), T>(V, simt::available_shared_bytes())) {

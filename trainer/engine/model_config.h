@@ -3,6 +3,9 @@
 #pragma once
 #include <string_view>
 
+#include "system/error.h"
+#include "trainer/tokenizer/token.h"
+
 // The ranges of options and of files; a value out of them is no model that anyone trains.
 constexpr double least_rope_theta = 1, most_rope_theta = 1e30, least_norm_eps = 1e-30, most_norm_eps = 1;
 
@@ -27,3 +30,13 @@ struct ModelConfig {
     int Vp() const { return (V + 127) / 128 * 128; }
     bool operator==(const ModelConfig&) const = default;
 };
+
+// The sizes that every family has.
+inline void check_sizes(const ModelConfig& c) {
+    CHECK(c.V > 0, "a vocabulary of {} tokens; expected 1 or more", c.V);
+    CHECK(c.V <= max_vocab_size, "a vocabulary of {} tokens; expected at most {}", c.V, max_vocab_size);
+    CHECK(c.context > 0, "a context of {} tokens; expected 1 or more", c.context);
+    CHECK(c.L > 0, "{} layers; expected 1 or more", c.L);
+    CHECK(c.NH > 0, "{} heads; expected 1 or more", c.NH);
+    CHECK(c.C > 0, "{} channels; expected 1 or more", c.C);
+}

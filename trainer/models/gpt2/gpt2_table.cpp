@@ -5,15 +5,9 @@
 #include <cmath>
 
 #include "system/error.h"
-#include "trainer/tokenizer/token.h"
 
 void check_gpt2(const ModelConfig& c) {
-    CHECK(c.V > 0, "a vocabulary of {} tokens; expected 1 or more", c.V);
-    CHECK(c.V <= max_vocab_size, "a vocabulary of {} tokens; expected at most {}", c.V, max_vocab_size);
-    CHECK(c.context > 0, "a context of {} tokens; expected 1 or more", c.context);
-    CHECK(c.L > 0, "{} layers; expected 1 or more", c.L);
-    CHECK(c.NH > 0, "{} heads; expected 1 or more", c.NH);
-    CHECK(c.C > 0, "{} channels; expected 1 or more", c.C);
+    check_sizes(c);
     CHECK(c.C % c.NH == 0, "{} channels do not divide into {} heads; expected a multiple", c.C, c.NH);
     CHECK(c.HS() <= 128, "{} channels over {} heads are {} a head; expected at most 128: use more heads", c.C,
           c.NH, c.HS());

@@ -65,8 +65,8 @@ void Llama<T>::embed() {
 // The residual stream ends in the final norm, so dresidual is written, not added to.
 template <class T>
 void Llama<T>::head_norm_backward() {
-    norm_backward(work_.dresidual, work_.dnarrow, residual3_[this->config().L - 1], last_norm_, p_.norm,
-                  nullptr, false);
+    norm_backward(work_.dresidual, work_.dnarrow, block_input(config().L), last_norm_, p_.norm, nullptr,
+                  false);
 }
 
 // A tied wte is also the head: the head's product has overwritten or added to its gradient, and this adds
@@ -112,7 +112,7 @@ HeadNorms<T> Llama<T>::head_norms(int l, const T* y) {
 template <class T>
 void Llama<T>::activate(int l, const char* name) {
     operation(name, traits().gated ? cost::swiglu<T>(rows() * H()) : cost::activation<T>(rows() * H()));
-    if (traits().gated) swiglu_forward(act_[l], block_[l].up, rows(), this->config().H, stream());
+    if (traits().gated) swiglu_forward(act_[l], block_[l].up, rows(), config().H, stream());
     else relu2_forward(block_[l].up, rows() * H(), stream());
 }
 
@@ -121,7 +121,7 @@ void Llama<T>::activate_backward(T* dup, const T* dact, int l) {
     const size_t n = rows() * H();
     operation(traits().gated ? "SwiGLU backward" : "ReLU squared backward",
               traits().gated ? cost::swiglu_backward<T>(n) : cost::activation_backward<T>(n));
-    if (traits().gated) swiglu_backward(dup, dact, block_[l].up, rows(), this->config().H, stream());
+    if (traits().gated) swiglu_backward(dup, dact, block_[l].up, rows(), config().H, stream());
     else relu2_backward(dup, dact, block_[l].up, n, stream());
 }
 
@@ -133,9 +133,9 @@ void Llama<T>::reserve(Arena& activations, Arena& workspace) {
     const size_t N = most_rows(), C = channels();
     CHECK(traits().gated || options().recompute != Recompute::activation,
           "--recompute gelu saves nothing in a {}, whose activation is in place; expected none or block",
-          this->config().family);
+          config().family);
     block_.resize(kept(Recompute::block)), act_.resize(kept(Recompute::activation));
-    const int L = this->config().L;
+    const int L = config().L;
     residual3_.resize(static_cast<size_t>(options().training ? L : std::min(L, 2)));  // two alternate
     reserve_rows(activations, "encoded", -1, encoded_, C);
     activations.reserve(rotations_, static_cast<size_t>(options().T) * HS());
@@ -147,8 +147,8 @@ void Llama<T>::reserve(Arena& activations, Arena& workspace) {
         reserve_rows(activations, "att", l, a.att, A());
         reserve_rows(activations, "residual2", l, a.residual2, C);
         reserve_rows(activations, traits().gated ? "gate_up" : "act", l, a.up, up_width());
-        activations.reserve(a.lse, N * static_cast<size_t>(this->config().NH));
-        const size_t turned = N * static_cast<size_t>(this->config().NH + this->config().NKV);
+        activations.reserve(a.lse, N * static_cast<size_t>(config().NH));
+        const size_t turned = N * static_cast<size_t>(config().NH + config().NKV);
         if (traits().head_norm) activations.reserve(a.head_rstd, turned);
         if (traits().head_weights && options().training) activations.reserve(a.unturned, turned * HS());
     }
@@ -172,8 +172,7 @@ void Llama<T>::reserve(Arena& activations, Arena& workspace) {
 template <class T>
 void Llama<T>::allocated() {
     Base::allocated();
-    const std::vector<float> rotations =
-        rope_table(options().T, this->config().HS(), this->config().rope_theta);
+    const std::vector<float> rotations = rope_table(options().T, config().HS(), config().rope_theta);
     simt::copy_to_device(rotations_, rotations.data(), rotations.size() * sizeof(float), stream());
     if (this->ones_) {
         fill(this->ones_, 1.0f, channels(), stream());

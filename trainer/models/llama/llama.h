@@ -14,7 +14,7 @@ class Llama : public Operations<T> {
 public:
     explicit Llama(const ModelConfig& config) : Operations<T>((check_llama(config), config)) {}
 
-    void add_rows(TensorTable& table) override { p_ = add_llama(table, this->config()); }
+    void add_rows(TensorTable& table) override { p_ = add_llama(table, config()); }
     void reserve(Arena& activations, Arena& workspace) override;
     void allocated() override;
     Head<T> head() const override { return {last_norm_.out, work_.dnarrow, p_.head, traits().logit_cap}; }
@@ -54,21 +54,22 @@ private:
     const T* block_input(int l) {
         return l > 0 ? residual3_[l - 1] : traits().embedding_norm ? embedded_.out : encoded_;
     }
-    bool is_last(int l) const { return l + 1 == this->config().L; }
-    const LlamaTraits& traits() const { return llama_traits(this->config()); }
+    bool is_last(int l) const { return l + 1 == config().L; }
+    const LlamaTraits& traits() const { return llama_traits(config()); }
     T* act(int l) { return traits().gated ? act_[l] : block_[l].up; }
-    size_t H() const { return static_cast<size_t>(this->config().H); }
+    size_t H() const { return static_cast<size_t>(config().H); }
     size_t up_width() const { return traits().gated ? 2 * H() : H(); }
     // Channels of q, and of q, k and v together.
-    size_t A() const { return static_cast<size_t>(this->config().NH) * HS(); }
-    size_t packed() const { return A() + static_cast<size_t>(2 * this->config().NKV) * HS(); }
-    size_t HS() const { return static_cast<size_t>(this->config().HS()); }
+    size_t A() const { return static_cast<size_t>(config().NH) * HS(); }
+    size_t packed() const { return A() + static_cast<size_t>(2 * config().NKV) * HS(); }
+    size_t HS() const { return static_cast<size_t>(config().HS()); }
 
     using Base = Operations<T>;
-    using Base::attention, Base::attention_backward, Base::channels, Base::encoder, Base::encoder_backward,
-        Base::grad, Base::kept, Base::matmul, Base::matmul_dinput, Base::matmul_dweight, Base::most_rows,
-        Base::norm, Base::norm_backward, Base::operation, Base::options, Base::param_or_none,
-        Base::reserve_norm, Base::reserve_rows, Base::residual_norm, Base::rows, Base::shape, Base::stream;
+    using Base::attention, Base::attention_backward, Base::channels, Base::config, Base::encoder,
+        Base::encoder_backward, Base::grad, Base::kept, Base::matmul, Base::matmul_dinput,
+        Base::matmul_dweight, Base::most_rows, Base::norm, Base::norm_backward, Base::operation,
+        Base::options, Base::param_or_none, Base::reserve_norm, Base::reserve_rows, Base::residual_norm,
+        Base::rows, Base::shape, Base::stream;
 
     LlamaParameters p_;
     T* encoded_ = nullptr;        // (N, C)

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "system/error.h"
-#include "trainer/tokenizer/token.h"
 
 const LlamaTraits& llama_traits(const ModelConfig& config) {
     static const LlamaTraits llama,
@@ -24,8 +23,7 @@ const LlamaTraits& llama_traits(const ModelConfig& config) {
 ModelConfig complete_llama(ModelConfig config) {
     const LlamaTraits& traits = llama_traits(config);
     if (config.NKV == 0) config.NKV = config.NH;
-    if (config.head_size == 0 && config.NH > 0 && config.C % config.NH == 0)
-        config.head_size = config.C / config.NH;
+    if (config.NH > 0 && config.C % config.NH == 0) config.head_size = config.HS();
     if (config.H == 0) config.H = traits.gated ? (8 * config.C + 95) / 96 * 32 : 4 * config.C;
     if (config.rope_theta == 0) config.rope_theta = traits.rope_theta;
     if (config.norm_eps == 0) config.norm_eps = traits.norm_eps;
@@ -34,20 +32,16 @@ ModelConfig complete_llama(ModelConfig config) {
 }
 
 void check_llama(const ModelConfig& c) {
-    CHECK(c.V > 0, "a vocabulary of {} tokens; expected 1 or more", c.V);
-    CHECK(c.V <= max_vocab_size, "a vocabulary of {} tokens; expected at most {}", c.V, max_vocab_size);
-    CHECK(c.context > 0, "a context of {} tokens; expected 1 or more", c.context);
-    CHECK(c.L > 0, "{} layers; expected 1 or more", c.L);
-    CHECK(c.NH > 0, "{} heads; expected 1 or more", c.NH);
+    check_sizes(c);
     CHECK(c.NKV > 0 && c.NH % c.NKV == 0,
           "{} heads of keys and values do not divide the {} heads; expected a divisor", c.NKV, c.NH);
     // The rows that are joined in one matrix then all begin at a multiple of 16 bytes.
-    CHECK(c.C > 0 && c.C % 4 == 0, "{} channels; expected a multiple of 4", c.C);
+    CHECK(c.C % 4 == 0, "{} channels; expected a multiple of 4", c.C);
     // With a head size of its own such a model could compute, too, but only transformers' Qwen3 does.
     CHECK(c.C % c.NH == 0 || (c.family == "qwen3" && c.head_size > 0),
           "{} channels do not divide into {} heads; expected a multiple", c.C, c.NH);
-    CHECK(c.HS() % 2 == 0, "heads of {} channels; expected an even number", c.HS());
-    CHECK(c.HS() <= 128, "heads of {} channels; expected at most 128", c.HS());
+    CHECK(c.HS() % 2 == 0 && c.HS() <= 128, "heads of {} channels; expected an even number up to 128",
+          c.HS());
     CHECK(c.H > 0, "an MLP of {} channels; expected 1 or more", c.H);
     CHECK(c.H % 2 == 0 || c.C % 8 == 0,
           "an MLP of {} channels; expected an even number, as {} are no multiple of 8", c.H, c.C);
