@@ -3,6 +3,7 @@
 //   The gradients are clipped by this norm (optimizer_state.cuh).
 #pragma once
 #include "kernels/common.cuh"
+#include "kernels/simt/products.cuh"
 
 // Values that one block adds up. The pieces depend on n alone, so the order of the additions is always
 // the same.
@@ -20,9 +21,9 @@ __global__ void __launch_bounds__(simt::block_of<W>)
     Vec<float, N> sums = simt::broadcast<N>(0.0f);
     size_t i = begin + threadIdx.x * N;
     for (; i + N <= end; i += W::threads * N) {
-        const Vec<float, N> g = load<N>(grads + i);
-        UNROLL
-        for (int k = 0; k < N; k++) sums[k] += g[k] * g[k];
+        simt::prefetch_ahead<N>(grads + i);
+        const Vec<float, N> g = simt::load_factors<N>(grads + i);
+        simt::multiply_add(sums, g, g);
     }
     for (; i < end; i++) sums[0] += grads[i] * grads[i];
     const float sum = simt::row_sum<W::threads>(simt::sum(sums));

@@ -41,10 +41,6 @@ struct Tiling {
     using Sum = Vec<float, lanes>;
 };
 
-// A core that reads 10 GB/s reads this much during one access to memory, which takes 100 ns. With 512 to 4096
-// bytes, speeds differed by up to a fifth, and no distance was the best for every type and length of rows.
-constexpr size_t prefetched_bytes = 1024;
-
 template <class T>
 struct Operands {
     const T* inp;
@@ -88,7 +84,7 @@ __device__ __forceinline__ void multiply(typename Tiling::Sum (&sums)[Tiling::ro
     };
     if constexpr (Tiling::one_thread) {
         for (int c = 0; c < C; c += N) {
-            simt::prefetch(of_row[0] + c + prefetched_bytes / sizeof(Weight));
+            simt::prefetch_ahead<N>(of_row[0] + c);
             add(c, [&](int r) INLINE { return simt::load_factors<N>(of_row[r] + c); });
         }
     } else {

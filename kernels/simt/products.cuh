@@ -74,12 +74,16 @@ __device__ __forceinline__ Vec<float, N> load_factors(const T* address) {
     return load<N>(address);
 }
 
-// Prefetches the cache line of an address that will be read soon; the address need not exist. It acts on
-// the CPU only: a GPU hides latency by running other warps.
-template <class T>
-__device__ __forceinline__ void prefetch([[maybe_unused]] const T* address) {
+// Prefetches what an array that is read from beginning to end has at a fixed distance after these N elements;
+// it need not exist. It acts on the CPU only: a GPU hides latency by running other warps.
+//   A core that reads 10 GB/s reads 1024 bytes during one access to memory, which takes 100 ns. In generation
+//   512 to 4096 bytes differed by up to a fifth, and none was the best for every type and length of rows.
+template <int N, class T>
+__device__ __forceinline__ void prefetch_ahead([[maybe_unused]] const T* address) {
 #ifndef __CUDACC__
-    __builtin_prefetch(address);
+    UNROLL
+    for (size_t line = 0; line < N * sizeof(T); line += 64)
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(address) + 1024 + line);
 #endif
 }
 
