@@ -14,8 +14,9 @@ template <class W, int N>
 __global__ void quantize_kernel(int8_t* quantized, float* scales, const float* weight, size_t rows, int C) {
     const size_t row = simt::row_index<W::threads>();
     const int lane = simt::row_lane<W::threads>(), end = row < rows ? C : 0;
+    Vec<float, N> highest = simt::broadcast<N>(0.0f);
     // sums of 0 * weight: NaN if a weight is not finite, which the maximum would not show
-    Vec<float, N> highest = simt::broadcast<N>(0.0f), nothing = highest;
+    Vec<float, N> nothing = highest;
     for (int i = lane * N; i < end; i += W::threads * N) {
         const Vec<float, N> v = load<N>(weight + row * C + i);
         UNROLL

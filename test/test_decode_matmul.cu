@@ -160,6 +160,25 @@ TYPED_TEST(Quantize, RoundsHalvesToEven) {
     EXPECT_EQ(download_raw(quantized), (std::vector<int8_t>{127, 0, 2, 2, 0, -2, -2, -127}));
 }
 
+// 127 / largest would be infinite, or the weights subnormal.
+TYPED_TEST(Quantize, ARowBelow1em36BecomesZeros) {
+    const std::vector<float> largest = {1e-40f, 1e-37f, 3e-36f};
+    constexpr size_t C = 33;
+    std::vector<float> weight;
+    for (const float of_row : largest) {
+        for (size_t c = 0; c < C; c++) weight.push_back(c % 2 == 0 ? of_row : -of_row);
+    }
+    const auto weight_ = upload<float>(weight);
+    auto quantized = poisoned<int8_t>(weight.size());
+    auto scales = poisoned<float>(largest.size());
+    quantize<TypeParam>(quantized.data(), scales.data(), weight_.data(), largest.size(), C, nullptr);
+    const std::vector<int8_t> q = download_raw(quantized);
+    const std::vector<float> scale = download(scales);
+    for (size_t i = 0; i < weight.size(); i++)
+        ASSERT_EQ(q[i], i / C < 2 ? 0 : weight[i] > 0 ? 127 : -127) << "element " << i;
+    for (size_t o = 0; o < largest.size(); o++) EXPECT_TRUE(std::isfinite(scale[o])) << "row " << o;
+}
+
 // A NaN was treated as 0, which hid a broken model.
 TYPED_TEST(Quantize, AWeightThatIsNotFiniteMakesItsRowANaN) {
     constexpr size_t OC = 4, C = 72;

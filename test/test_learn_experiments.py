@@ -95,9 +95,10 @@ class Rungs(Experiment):
         )
         text += "qkv                         256 x 768 x 2304       1       0.500     10.0 %      1.5 TFLOP/s    93.8 %\n"
         text += "attention                                          1       2.000     40.0 %     30.0 GB/s        2.5 %\n"
+        text += "sum of norms                                       1       0.001      0.0 %                -         -\n"
         read = load("rungs").read_output(text)
         self.assertEqual(read["peaks"], (1200, 1600))
-        self.assertEqual(read["operations"], {"qkv": (0.5, 750, "GFLOP/s"), "attention": (2, 60, "GB/s")})
+        self.assertEqual(read["operations"], {"qkv": (0.5, 750, "GFLOP/s"), "attention": (2, 60, "GB/s"), "sum of norms": (0.001, 0, "")})
 
     def test_ratios_kinds_plan_and_intensities(self):
         module, seen = load("rungs"), {}

@@ -63,7 +63,7 @@ def read_output(text):
     plan["activations and workspace"] = plan.pop("activations") + plan.pop("workspace")
     operations, kinds = {}, dict.fromkeys(KINDS, 0.0)
     for name, shape, _, ms, rate, prefix, unit in PROFILE.findall(text):
-        operations[name] = (float(ms), float(ms) * in_giga(rate, prefix), f"G{unit}/s")
+        operations[name] = (float(ms), float(ms) * in_giga(rate, prefix), f"G{unit}/s" if unit else "")
         kinds[kind(name, shape)] += float(ms)
     copy, copy_prefix, products, prefix = PEAKS.search(text).groups()
     return dict(plan=plan, operations=operations, kinds=kinds, peaks=(in_giga(copy, copy_prefix), in_giga(products, prefix)))

@@ -1,4 +1,4 @@
-// products.cuh: loads of the factors of multiply_add (vec_products.cuh)
+// products.cuh: loads of the factors of multiply_add (vec_products.cuh), and a prefetch
 //   load_factors<N>(address) returns the same as load<N>. On the CPU it is one explicit vector instruction
 //   or two. The factors of multiply_add must be loaded into a vector register; otherwise g++ copies them to
 //   memory in halves and waits for these (6 GB/s a core instead of 35), and it converts int8 one by one.
@@ -74,10 +74,11 @@ __device__ __forceinline__ Vec<float, N> load_factors(const T* address) {
     return load<N>(address);
 }
 
-// Prefetches what an array that is read from beginning to end has at a fixed distance after these N elements;
-// it need not exist. It acts on the CPU only: a GPU hides latency by running other warps.
-//   A core that reads 10 GB/s reads 1024 bytes during one access to memory, which takes 100 ns. In generation
-//   512 to 4096 bytes differed by up to a fifth, and none was the best for every type and length of rows.
+// Prefetches the N elements that lie 1024 bytes after these, in an array that is read from beginning to end;
+// they need not exist. It acts on the CPU only: a GPU hides latency by running other warps.
+//   A core that reads 10 GB/s reads 1024 bytes during one access to memory, which takes 100 ns. In
+//   generation, distances of 512 to 4096 bytes gave speeds that differed by up to a fifth, and none was the
+//   best for every type and length of rows.
 template <int N, class T>
 __device__ __forceinline__ void prefetch_ahead([[maybe_unused]] const T* address) {
 #ifndef __CUDACC__

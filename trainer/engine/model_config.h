@@ -1,5 +1,5 @@
 // model_config.h: the numbers that describe a model's shape. Which of them a family uses, and which values it
-// accepts, is said in its folder under trainer/models/.
+// accepts beyond check_sizes, is said in its folder under trainer/models/.
 #pragma once
 #include <string_view>
 
