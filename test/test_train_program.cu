@@ -65,9 +65,8 @@ TEST(TrainProgram, SaysHowManyContextsOfHellaSwagAreCut) {
     const auto output_with = [&](const std::string& context) {
         const std::string examples = folder.write(
             context, R"({"ctx": ")" + context + R"(", "endings": ["one", "longer", "longest"], "label": 0})");
-        const ProgramResult result =
-            train("--steps 1 --total-batch 64 --val-steps 1 --hellaswag " + examples +
-                  " --hellaswag-every 1 --out " + folder / "run_" + context);
+        const ProgramResult result = train("--steps 1 --val-steps 1 --hellaswag " + examples +
+                                           " --hellaswag-every 1 --out " + folder / "run_" + context);
         EXPECT_TRUE(succeeded(result));
         return result.output;
     };

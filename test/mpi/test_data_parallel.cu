@@ -282,9 +282,7 @@ size_t resident_bytes() {
 }
 
 TYPED_TEST(DataParallel, ShardedOptimizerStateTakesAnNthOfTheMemory) {
-    if (simt::checked)
-        GTEST_SKIP()
-            << "AddressSanitizer keeps freed memory, so that the memory in use is not that of the model";
+    if (simt::checked) GTEST_SKIP() << "AddressSanitizer keeps freed memory in use";
     // large compared with the pages of 2 MiB to which each allocation is rounded up
     constexpr ModelConfig config{1000, 16, 6, 4, 512};
     const auto held = [&](bool zero) {

@@ -55,7 +55,7 @@ void GPT2<T>::embed() {
 // The residual stream ends in the final layernorm, so dresidual is written, not added to.
 template <class T>
 void GPT2<T>::head_norm_backward() {
-    const int last = this->config().L - 1;
+    const int last = config().L - 1;
     norm_backward(work_.dresidual, work_.dnarrow, residual3_[last], lnf_, p_.lnf,
                   grad(layer(last).fcproj.bias), false);
 }
@@ -73,7 +73,7 @@ template <class T>
 void GPT2<T>::reserve(Arena& activations, Arena& workspace) {
     const size_t N = most_rows(), C = channels();
     block_.resize(kept(Recompute::block)), fch_gelu_.resize(kept(Recompute::activation));
-    const int L = this->config().L;
+    const int L = config().L;
     residual3_.resize(static_cast<size_t>(options().training ? L : std::min(L, 2)));  // two alternate
     reserve_rows(activations, "encoded", -1, encoded_, C);
     for (int l = 0; l < std::ssize(block_); l++) {
@@ -84,7 +84,7 @@ void GPT2<T>::reserve(Arena& activations, Arena& workspace) {
         reserve_rows(activations, "att", l, a.att, C);
         reserve_rows(activations, "residual2", l, a.residual2, C);
         reserve_rows(activations, "fch", l, a.fch, 4 * C);
-        activations.reserve(a.lse, N * static_cast<size_t>(this->config().NH));
+        activations.reserve(a.lse, N * static_cast<size_t>(config().NH));
     }
     for (int l = 0; l < std::ssize(fch_gelu_); l++)
         reserve_rows(activations, "fch_gelu", l, fch_gelu_[l], 4 * C);

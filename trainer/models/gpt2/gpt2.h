@@ -9,7 +9,7 @@ class GPT2 : public Operations<T> {
 public:
     explicit GPT2(const ModelConfig& config) : Operations<T>((check_gpt2(config), config)) {}
 
-    void add_rows(TensorTable& table) override { p_ = add_gpt2(table, this->config()); }
+    void add_rows(TensorTable& table) override { p_ = add_gpt2(table, config()); }
     void reserve(Arena& activations, Arena& workspace) override;
     Head<T> head() const override { return {lnf_.out, work_.dnarrow, p_.wte}; }
 
@@ -35,13 +35,13 @@ private:
     void block_forward(int l, bool again);
     const GPT2Parameters::Layer& layer(int l) const { return p_.layers[static_cast<size_t>(l)]; }
     const T* block_input(int l) { return l == 0 ? encoded_ : residual3_[l - 1]; }
-    bool is_last(int l) const { return l + 1 == this->config().L; }
+    bool is_last(int l) const { return l + 1 == config().L; }
 
     using Base = Operations<T>;
-    using Base::attention, Base::attention_backward, Base::channels, Base::encoder, Base::encoder_backward,
-        Base::kept, Base::gelu, Base::grad, Base::matmul, Base::matmul_dinput, Base::matmul_dweight,
-        Base::matmul_dweight_dbias, Base::most_rows, Base::norm, Base::norm_backward, Base::options,
-        Base::reserve_norm, Base::reserve_rows, Base::residual_norm;
+    using Base::attention, Base::attention_backward, Base::channels, Base::config, Base::encoder,
+        Base::encoder_backward, Base::kept, Base::gelu, Base::grad, Base::matmul, Base::matmul_dinput,
+        Base::matmul_dweight, Base::matmul_dweight_dbias, Base::most_rows, Base::norm, Base::norm_backward,
+        Base::options, Base::reserve_norm, Base::reserve_rows, Base::residual_norm;
 
     GPT2Parameters p_;
     T* encoded_ = nullptr;  // (N, C)
