@@ -162,12 +162,10 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
     const size_t begin = blockIdx.x * rows_per_group, end = min(rows, begin + rows_per_group);
     float* const sums = partial + static_cast<size_t>(blockIdx.x) * Sums * C;
 
-    for (size_t first = begin; first < end; first += R) {
-        const int count = end - first < R ? static_cast<int>(end - first) : R;
-        LayerNormRow batch[R];
-        UNROLL
-        for (int r = 0; r < R; r++) {
-            if (r >= count) continue;
+    const auto add_rows_from = [&]<int count>(size_t first, std::integral_constant<int, count>) INLINE {
+        LayerNormRow batch[count];
+        UNROLL_REGISTERS
+        for (int r = 0; r < count; r++) {
             const size_t row = first + r;
             batch[r] = layernorm_row<centred, Tiling>(dout + row * C, inp + row * C, weight,
                                                       centred ? mean[row] : 0.0f, rstd[row], C);
@@ -175,21 +173,23 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
         for_each_of_row<Tiling>(C, [&](int i, int) INLINE {
             const Vec<float, N> w = load<N>(weight + i);
             Vec<float, N> sum[Sums];
-            UNROLL
+            UNROLL_REGISTERS
             for (int n = 0; n < Sums; n++)
                 sum[n] = first == begin ? simt::broadcast<N>(0.0f) : load<N>(sums + n * C + i);
-            UNROLL
-            for (int r = 0; r < R; r++) {
-                if (r >= count) continue;
+            UNROLL_REGISTERS
+            for (int r = 0; r < count; r++) {
                 const size_t at = (first + r) * C + i;
                 Vec<float, N> dx = dresidual ? load<N>(dresidual + at) : simt::broadcast<N>(0.0f);
                 layernorm_gradient(dx, sum, load<N>(dout + at), load<N>(inp + at), w, batch[r]);
                 store(dinp + at, dx);
             }
-            UNROLL
+            UNROLL_REGISTERS
             for (int n = 0; n < Sums; n++) store(sums + n * C + i, sum[n]);
         });
-    }
+    };
+    size_t first = begin;
+    for (; first + R <= end; first += R) add_rows_from(first, std::integral_constant<int, R>{});
+    for (; first < end; first++) add_rows_from(first, std::integral_constant<int, 1>{});
 }
 
 // dinp (N, C) = dresidual + gradient of inp, where dresidual may be nullptr (none) or dinp itself;  dweight

@@ -355,6 +355,30 @@ void expect_copies_of_every_length() {
 TEST(Vec, FloatsAreLoadedAndStored) { expect_copies_of_every_length<float>(); }
 TEST(Vec, BfloatsAreLoadedAndStored) { expect_copies_of_every_length<bfloat16>(); }
 
+// Row r has a NaN in column r, and the last row has nothing else.
+template <int N>
+void expect_maximum_ignores_nan() {
+    std::vector<float> values = random_values<float>((N + 1) * N, 4);
+    std::vector<float> expected(N + 1, -INFINITY);
+    for (size_t r = 0; r <= N; r++) {
+        for (size_t k = 0; k < N; k++) {
+            float& value = values[r * N + k];
+            if (r == N || r == k) value = NAN;
+            else expected[r] = std::max(expected[r], value);
+        }
+    }
+    const auto inp = upload<float>(values);
+    auto out = poisoned<float>(values.size()), sums = poisoned<float>(N + 1), maxima = poisoned<float>(N + 1);
+    simt::launch(copy_kernel<float, N, false>, 3, 32, 0, nullptr, out.data(), inp.data(), sums.data(),
+                 maxima.data(), size_t{N + 1});
+    EXPECT_EQ(download(maxima), expected) << "N " << N;
+    for (const float sum : download(sums)) EXPECT_TRUE(std::isnan(sum)) << "N " << N;
+}
+TEST(Vec, MaximumIgnoresNan) {
+    [&]<int... N>(std::integer_sequence<int, N...>) { (expect_maximum_ignores_nan<1 << N>(), ...); }
+    (std::make_integer_sequence<int, 7>{});
+}
+
 template <int N>
 __global__ void multiply_add_and_transpose_kernel(float* sums, float* columns, const float* inp) {
     simt::Vec<float, N> rows[N], turned[N], sum = simt::load<N>(inp);

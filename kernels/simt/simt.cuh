@@ -11,3 +11,4 @@
 #include "kernels/simt/target.h"
 #include "kernels/simt/vec.cuh"
 #include "kernels/simt/vec_products.cuh"
+#include "kernels/simt/vec_sums.cuh"

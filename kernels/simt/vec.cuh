@@ -70,29 +70,6 @@ __device__ __forceinline__ void add(Vec<float, N>& sum, const Vec<float, N>& v) 
     UNROLL
     for (int i = 0; i < N; i++) sum[i] += v[i];
 }
-template <int N>
-__device__ float sum(const Vec<float, N>& v) {  // pairwise, so that the error grows with log2(N)
-    Vec<float, N> s = v;
-    UNROLL
-    for (int half = N / 2; half > 0; half /= 2) {
-        UNROLL
-        for (int i = 0; i < half; i++) s[i] += s[i + half];
-    }
-    return s[0];
-}
-template <int N>  // a NaN is ignored, as in warp_max
-__device__ float max(const Vec<float, N>& v) {
-    Vec<float, N> m;
-    UNROLL
-    for (int i = 0; i < N; i++) m[i] = larger(v[i], -INFINITY);
-    UNROLL
-    for (int half = N / 2; half > 0; half /= 2) {
-        UNROLL
-        for (int i = 0; i < half; i++) m[i] = larger(m[i], m[i + half]);
-    }
-    return m[0];
-}
-
 // Calls body(std::integral_constant<int, N>) with the longest vector of T that W allows, if rows of C
 // elements keep its alignment, else with N = 1.
 template <class W, class T, class Body>
