@@ -162,6 +162,7 @@ __global__ void __launch_bounds__(simt::block_of<W>, 1)
     const size_t begin = blockIdx.x * rows_per_group, end = min(rows, begin + rows_per_group);
     float* const sums = partial + static_cast<size_t>(blockIdx.x) * Sums * C;
 
+    // `count` is a constant: if each row had a condition, g++ would keep the sums in memory.
     const auto add_rows_from = [&]<int count>(size_t first, std::integral_constant<int, count>) INLINE {
         LayerNormRow batch[count];
         UNROLL_REGISTERS

@@ -70,6 +70,7 @@ __device__ __forceinline__ void add(Vec<float, N>& sum, const Vec<float, N>& v) 
     UNROLL
     for (int i = 0; i < N; i++) sum[i] += v[i];
 }
+
 // Calls body(std::integral_constant<int, N>) with the longest vector of T that W allows, if rows of C
 // elements keep its alignment, else with N = 1.
 template <class W, class T, class Body>

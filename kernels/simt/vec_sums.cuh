@@ -1,6 +1,6 @@
 // vec_sums.cuh: the sum and the largest element of a Vec, and the sums of several
 //   On the CPU these are explicit vector instructions. From a loop over ever shorter halves, g++ makes scalar
-//   additions through memory, which took as long as all else that layernorm does with 128 channels.
+//   additions through memory: two fifths of layernorm's time with 128 channels on a Zen 4.
 #pragma once
 #include <utility>
 
@@ -30,8 +30,7 @@ __forceinline__ Native shuffle(const Native& a, const Native& b, From from) {
     return shuffle<offset>(a, b, from, std::make_integer_sequence<int, native_lanes>{});
 }
 
-// Combines element i with element i + N / 2, then the same with the halves of the result, until it is one
-// vector, `to`.
+// fold(), until one vector is left: `to`.
 template <int N, class Combine>
 __forceinline__ void fold_to_native(Native& to, const Vec<float, N>& v, Combine combine) {
     Native parts[N / native_lanes];
@@ -45,18 +44,17 @@ __forceinline__ void fold_to_native(Native& to, const Vec<float, N>& v, Combine 
     }
     to = parts[0];
 }
-// The same with the first `width` lanes, until it is one lane.
+// fold(), of the first `width` lanes.
 template <int width, class Combine>
-__forceinline__ float fold(const Native& v, Combine combine) {
+__forceinline__ float fold_lanes(const Native& v, Combine combine) {
     if constexpr (width == 1) return v[0];
     else {
         constexpr auto same = [](int lane) { return lane; };
         Native halves = v;
         combine(halves, shuffle<width / 2>(v, v, same));
-        return fold<width / 2>(halves, combine);
+        return fold_lanes<width / 2>(halves, combine);
     }
 }
-inline constexpr auto add_to = [](Native& a, const Native& b) INLINE { a += b; };
 
 // The vectors hold the sums of several rows, each in `width` lanes. Adds the halves of each, so that half as
 // many vectors hold them; the last one holds the sum of row r in lane r.
@@ -76,49 +74,40 @@ __forceinline__ void add_halves(Native (&vectors)[native_lanes]) {
 }
 
 }  // namespace detail
+
+__forceinline__ detail::Native larger(const detail::Native& a, const detail::Native& b) {
+    return a > b ? a : b;
+}
 #endif
+
+// combine(a, b) on elements i and i + N / 2, then the same with the halves of the result, until one is left.
+template <int N, class Combine>
+__device__ __forceinline__ float fold(Vec<float, N> v, Combine combine) {
+#ifndef __CUDACC__
+    if constexpr (N % detail::native_lanes == 0) {
+        detail::Native folded;
+        detail::fold_to_native(folded, v, combine);
+        return detail::fold_lanes<detail::native_lanes>(folded, combine);
+    }
+#endif
+    UNROLL
+    for (int half = N / 2; half > 0; half /= 2) {
+        UNROLL
+        for (int i = 0; i < half; i++) combine(v[i], v[i + half]);
+    }
+    return v[0];
+}
 
 template <int N>
 __device__ float sum(const Vec<float, N>& v) {  // pairwise, so that the error grows with log2(N)
-#ifndef __CUDACC__
-    using namespace detail;
-    if constexpr (N % native_lanes == 0) {
-        Native halves;
-        fold_to_native(halves, v, add_to);
-        return fold<native_lanes>(halves, add_to);
-    }
-#endif
-    Vec<float, N> s = v;
-    UNROLL
-    for (int half = N / 2; half > 0; half /= 2) {
-        UNROLL
-        for (int i = 0; i < half; i++) s[i] += s[i + half];
-    }
-    return s[0];
+    return fold(v, [](auto& a, const auto& b) INLINE { a += b; });
 }
 template <int N>  // a NaN is ignored, as in warp_max
 __device__ float max(const Vec<float, N>& v) {
-#ifndef __CUDACC__
-    using namespace detail;
-    if constexpr (N % native_lanes == 0) {
-        constexpr auto raise_to = [](Native& a, const Native& b) INLINE {
-            const Native other = b == b ? b : Native{} - INFINITY;
-            a = a > other ? a : other;
-        };
-        Native halves;
-        fold_to_native(halves, v, raise_to);
-        return fold<native_lanes>(halves, raise_to);
-    }
-#endif
-    Vec<float, N> m;
+    Vec<float, N> numbers;
     UNROLL
-    for (int i = 0; i < N; i++) m[i] = larger(v[i], -INFINITY);
-    UNROLL
-    for (int half = N / 2; half > 0; half /= 2) {
-        UNROLL
-        for (int i = 0; i < half; i++) m[i] = larger(m[i], m[i + half]);
-    }
-    return m[0];
+    for (int i = 0; i < N; i++) numbers[i] = larger(v[i], -INFINITY);
+    return fold(numbers, [](auto& a, const auto& b) INLINE { a = larger(a, b); });
 }
 
 // The sum of each row, as sum() adds it.
@@ -132,7 +121,8 @@ __device__ __forceinline__ Vec<float, R> sums_of_rows(const Vec<float, N> (&rows
         for (int r = 0; r < R; r += native_lanes) {
             Native vectors[native_lanes];
             UNROLL_REGISTERS
-            for (int i = 0; i < native_lanes; i++) fold_to_native(vectors[i], rows[r + i], add_to);
+            for (int i = 0; i < native_lanes; i++)
+                fold_to_native(vectors[i], rows[r + i], [](auto& a, const auto& b) INLINE { a += b; });
             add_halves<native_lanes>(vectors);
             *reinterpret_cast<Native*>(sums.x + r) = vectors[0];
         }
