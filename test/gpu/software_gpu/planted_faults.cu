@@ -5,7 +5,7 @@
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/mma.cuh"
 #include "kernels/simt/shared.cuh"
-#include "kernels/simt/vec.cuh"
+#include "kernels/simt/vec_sums.cuh"
 
 // ---- barriers and fences
 
