@@ -150,11 +150,11 @@ __device__ void product(float* out, const bfloat16* left, const bfloat16* right)
 }
 template <bool planted>
 __global__ void misaligned_matrix(float* out, const bfloat16* left, const bfloat16* right) {
-    product<0, planted ? 4 : 0, false, false>(out, left, right);
+    product<0, planted ? 4 : 0, false, false>(out, left, right);  // finding: misaligned_matrix
 }
 template <bool planted>
 __global__ void matrix_out_of_bounds(float* out, const bfloat16* left, const bfloat16* right) {
-    product<planted ? 1 : 0, 0, false, false>(out, left, right);
+    product<planted ? 1 : 0, 0, false, false>(out, left, right);  // finding: matrix_out_of_bounds
 }
 template <bool planted>
 __global__ void swapped_left_operand(float* out, const bfloat16* left, const bfloat16* right) {

@@ -437,16 +437,29 @@ private:
 
     void note_line(std::string_view text) {
         // .loc 2 34 5, function_name $L, inlined_at 1 102 52
+        // Where the place behind inlined_at was inlined itself, the last .loc of that place says into what.
         const auto parts = words(text);
-        SourceLine line;
-        if (parts.size() >= 3)
-            line.place = {static_cast<unsigned>(number(parts[1])), static_cast<unsigned>(number(parts[2]))};
-        for (size_t i = 0; i + 2 < parts.size(); i++) {
-            if (parts[i] == "inlined_at")
-                line.inlined_at = {static_cast<unsigned>(number(parts[i + 1])),
-                                   static_cast<unsigned>(number(parts[i + 2]))};
-        }
+        const auto place_at = [&](size_t i) -> Place {
+            if (i + 2 >= parts.size()) return {};
+            const auto part = [&](size_t k) {
+                const std::string_view word = parts[i + k];
+                return static_cast<unsigned>(number(word.substr(0, word.find(','))));
+            };
+            return {part(0), part(1), part(2)};
+        };
+        SourceLine line{place_at(1)};
         if (line.place.line == 0) return;
+        const auto marker = std::find(parts.begin(), parts.end(), "inlined_at");
+        const Place into = place_at(static_cast<size_t>(marker - parts.begin()) + 1);
+        if (into.line != 0) {
+            size_t caller = function_.lines.size() - 1;
+            while (caller > 0 && function_.lines[caller].place != into) caller--;
+            if (caller == 0) {
+                caller = function_.lines.size();
+                function_.lines.push_back({into});
+            }
+            line.caller = static_cast<uint32_t>(caller);
+        }
         function_.lines.push_back(line);
         line_ = static_cast<uint32_t>(function_.lines.size() - 1);
     }
@@ -729,10 +742,14 @@ std::string Function::source(const Instruction& instruction) const {
         file = file.substr(file.rfind('/') + 1);
         return fmt::format("{}:{}", file, place.line);
     };
-    const SourceLine& line = lines[instruction.line];
-    if (line.place.line == 0) return "an unknown line";
-    if (line.inlined_at.line == 0) return name(line.place);
-    return fmt::format("{}, called at {}", name(line.place), name(line.inlined_at));
+    const SourceLine* line = &lines[instruction.line];
+    if (line->place.line == 0) return "an unknown line";
+    std::string places = name(line->place);
+    while (line->caller != 0) {
+        line = &lines[line->caller];
+        places += ", called at " + name(line->place);
+    }
+    return places;
 }
 
 void Module::Content::put(Variable& made, std::string_view declaration) {

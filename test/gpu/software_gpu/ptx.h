@@ -35,12 +35,14 @@ struct Instruction {
     uint32_t text = 0, line = 0;        // in Function
 };
 
-// The source line of an instruction, and the one into which it was inlined.
+// The source line of an instruction, and the one into which it was inlined, and so on.
 struct Place {
-    unsigned file = 0, line = 0;
+    unsigned file = 0, line = 0, column = 0;
+    auto operator<=>(const Place&) const = default;
 };
 struct SourceLine {
-    Place place, inlined_at;
+    Place place;
+    uint32_t caller = 0;  // in Function::lines, whose first stands for none
 };
 
 struct SharedVariable {
