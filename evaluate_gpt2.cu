@@ -17,6 +17,7 @@
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/shard_tokenizer.h"
+#include "trainer/distributed/single_process.h"
 #include "trainer/engine/quantized_weights.h"
 #include "trainer/inference/evaluate.h"
 #include "trainer/models/families.h"
@@ -107,7 +108,7 @@ void evaluate_all(const EvaluateOptions& o) {
     int seq_len = o.seq_len > 0 ? o.seq_len : config.context;
 
     const auto tokenizer =
-        make_tokenizer_for(o.checkpoint, config.V, o.tokenizer.empty() ? tokenizer_name(*file) : o.tokenizer);
+        make_tokenizer_for(file->path(), config.V, o.tokenizer.empty() ? tokenizer_name(*file) : o.tokenizer);
     const Note say = [](const std::string& line) { print_line(stderr, printable("evaluate_gpt2: " + line)); };
     std::vector<TokenShard> shards;
     std::optional<ValidationLoader> val_loader;
@@ -149,10 +150,11 @@ void evaluate_all(const EvaluateOptions& o) {
     if (hellaswag) hellaswag->note_shortened(say);
 
     Json result = Json::object();
+    SingleProcess alone;
     if (val_loader) {
         const Evaluation evaluation =
             whole(show_progress("loss", val_loader->batches(), [&](const StopRequested& stop) {
-                return evaluate(model, *val_loader, text_bytes, stop);
+                return evaluate(model, *val_loader, text_bytes, alone, stop);
             }));
         if (!std::isfinite(evaluation.loss)) throw Error("the model's loss is not finite");
         result = {
@@ -161,7 +163,7 @@ void evaluate_all(const EvaluateOptions& o) {
     }
     if (hellaswag) {
         scores = whole(show_progress("HellaSwag", hellaswag->batches(), [&](const StopRequested& stop) {
-            return score_endings(model, *hellaswag, stop);
+            return score_endings(model, *hellaswag, alone, stop);
         }));
         check_finite(scores);
         const HellaSwagResult found = count_right(hellaswag->examples(), scores);

@@ -51,7 +51,7 @@ std::vector<int> prompt_of(const std::string& text, std::vector<int> tokens, Tok
     if (tokens.empty()) {
         for (const Token token : tokenizer.encode_prompt(text)) tokens.push_back(token);
     }
-    if (tokens.empty()) tokens = {tokenizer.end_of_text().value_or('\n')};
+    if (tokens.empty()) tokens = {tokenizer.first_token()};
     for (const int token : tokens)
         CHECK(token < config.V, "token {} of the prompt; expected 0 to {}", token, config.V - 1);
     return tokens;
@@ -178,11 +178,9 @@ Generation continue_text(Decoder<T>& decoder, const std::vector<int>& prompt, co
         if (!command.json) printer.add(sample, token);
     };
     const Generation generation = generate(decoder, prompt,
-                                           {.samples = command.samples,
-                                            .max_tokens = command.max_tokens,
+                                           {.max_tokens = command.max_tokens,
                                             .context = command.stop_at_context ? config.context : INT_MAX,
                                             .vocabulary = std::min(tokenizer.vocab_size(), config.V),
-                                            .window = decoder.max_tokens(),
                                             .ends = tokenizer.ends(),
                                             .sampling = command.sampling,
                                             .seed = command.seed,
@@ -253,7 +251,7 @@ void generate_texts(const GenerateCommand& command) {
         open_model(command.checkpoint, command.best ? WhichCheckpoint::best : WhichCheckpoint::newest);
     const ModelConfig& config = file->config();
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer_for(
-        command.checkpoint, config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
+        file->path(), config.V, command.tokenizer.empty() ? tokenizer_name(*file) : command.tokenizer);
     if (const std::string settings = read_model_ids(file->path()).generation_settings; !settings.empty()) {
         print_line(stderr,
                    fmt::format("note: {}: generation_config.json sets {}; texts follow this command's "

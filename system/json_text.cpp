@@ -116,6 +116,10 @@ json read_json_object(const std::string& path) {
     return value;
 }
 
+std::string plain_text(const json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 std::string shown(const json& value) {
     const std::string line = value.dump(-1, ' ', true, json::error_handler_t::replace);
     return line.size() <= 120 ? line : line.substr(0, 120) + "...";

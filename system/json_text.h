@@ -30,6 +30,9 @@ nlohmann::json read_json_object(const std::string& path);
 // A value or name from a file, for a message: one short line of harmless characters.
 std::string shown(const nlohmann::json& value);
 
+// A text without its quotes; any other value as JSON.
+std::string plain_text(const nlohmann::json& value);
+
 // The value as a whole number from 0 to the maximum of Int. json::type_error for anything else, such as
 // 1.5, 1e300 and 2^64 - 1, which get<Int>() would convert silently.
 template <class Int>

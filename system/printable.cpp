@@ -17,3 +17,10 @@ std::string printable(std::string_view text, std::string_view kept) {
     }
     return result;
 }
+
+std::string readable(double bytes) {
+    if (bytes >= 0x1p60) return "over 1 EiB";
+    if (bytes >= 10 * 0x1p40) return fmt::format("{:.1f} TiB", bytes / 0x1p40);
+    if (bytes >= 10 * 0x1p30) return fmt::format("{:.1f} GiB", bytes / 0x1p30);
+    return fmt::format("{:.1f} MiB", bytes / 0x1p20);
+}

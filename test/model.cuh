@@ -121,36 +121,28 @@ std::unique_ptr<Model<T>> random_model(const ModelConfig& config) {
     return model;
 }
 
-// A model's weights, for Generator::load.
-template <class T>
-auto values_of(Model<T>& model) {
-    return [&](const Tensor& tensor, size_t first, std::span<float> to) {
-        std::copy_n(model.parameter(tensor).begin() + static_cast<std::ptrdiff_t>(first), to.size(),
-                    to.begin());
-    };
-}
-
 inline OwnedBatch reference_batch(const SafetensorsFile& dump) {
     const Reference of = reference_of(dump);
     return OwnedBatch(of.B, of.T, dump.ints("x"), dump.ints("y"));
 }
 
-// The logits as transformers gives them. Those of a model that caps them are kept as they were before.
-inline void cap_logits(std::vector<float>& logits, const ModelConfig& config) {
-    const float cap = llama_traits(config).logit_cap;
-    for (float& logit : logits) logit = cap > 0 ? cap * std::tanh(logit / cap) : logit;
+// The logits (rows, V) of the batch that the model evaluated last, as transformers gives them. Those of a
+// model that caps them are kept as they were before.
+template <class T>
+std::vector<float> evaluated_logits(const Model<T>& model) {
+    const size_t V = static_cast<size_t>(model.config().V), Vp = static_cast<size_t>(model.config().Vp());
+    const float cap = llama_traits(model.config()).logit_cap;
+    const std::vector<float> kept = model.activation("logits");
+    std::vector<float> logits;
+    for (size_t i = 0; i < kept.size(); i++) {
+        if (i % Vp < V) logits.push_back(cap > 0 ? cap * std::tanh(kept[i] / cap) : kept[i]);
+    }
+    return logits;
 }
 
 // Compares the logits and losses of the batch that the model evaluated last with the dump's.
 inline void expect_logits_and_losses(Model<float>& model, const SafetensorsFile& dump, double bound) {
-    const size_t V = static_cast<size_t>(model.config().V), Vp = static_cast<size_t>(model.config().Vp());
-    const std::vector<float> padded = model.activation("logits");
-    std::vector<float> logits;
-    for (size_t i = 0; i < padded.size(); i++) {
-        if (i % Vp < V) logits.push_back(padded[i]);
-    }
-    cap_logits(logits, model.config());
-    EXPECT_LE(relative_error(logits, dump.floats("logits")), bound);
+    EXPECT_LE(relative_error(evaluated_logits(model), dump.floats("logits")), bound);
     EXPECT_LE(relative_error(model.losses(), dump.floats("losses")), bound);
 }
 
@@ -217,21 +209,6 @@ std::vector<std::vector<float>> parameters_of(Model<T>& model) {
     std::vector<std::vector<float>> all;
     for (const Tensor& tensor : model.table().tensors()) all.push_back(model.parameter(tensor));
     return all;
-}
-
-// The error of a decoder's logits, relative to their norm. fp32: rounding of sums. bf16: each of a dozen
-// activations a layer is rounded to 2^-9 once (1.1e-2 was measured). int8_product.h also rounds what a
-// prompt's products multiply, by 0.6 % of its standard deviation four times a layer (2.9e-2).
-template <class T>
-double decoder_tolerance(Gemm::OnCpu int8_products) {
-    if (std::is_same_v<T, float>) return 1e-5;
-    return int8_products == Gemm::OnCpu::packed ? 4e-2 : 2e-2;
-}
-// Calls test(int8_products) for each way of multiplying a prompt by int8 weights.
-template <class Test>
-void for_int8_products(Test test) {
-    test(Gemm::OnCpu::library);
-    if (!simt::is_gpu()) test(Gemm::OnCpu::packed);
 }
 
 // Two micro-steps with every --recompute: the gradients are equal, or differ by at most `bound`.

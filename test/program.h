@@ -7,7 +7,8 @@
 
 struct ProgramResult {
     int exit_code;  // -1: ended by a signal
-    std::string output, errors;
+    std::string output;
+    std::string errors;  // standard error, without lines of progress
 };
 
 // A path of this source tree, or of its build, on this machine: below $FLATGPT_ROOT if that is set (in a

@@ -188,7 +188,8 @@ TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
     using T = TypeParam;
     std::vector<AttentionShape> shapes = {{1, 1, 1, 1},    {2, 1, 3, 8},   {1, 2, 1, 32},   {3, 33, 1, 5},
                                           {1, 65, 2, 33},  {2, 17, 5, 64}, {1, 130, 1, 32}, {1, 65, 3, 64},
-                                          {1, 70, 1, 128}, {1, 35, 2, 80}, {2, 16, 1, 127}, {1, 48, 2, 16}};
+                                          {1, 70, 1, 128}, {1, 35, 2, 80}, {2, 16, 1, 127}, {1, 48, 2, 16},
+                                          {2, 64, 2, 32},  {1, 64, 1, 64}, {1, 63, 2, 50},  {1, 32, 2, 128}};
     if (simt::is_gpu())
         shapes.insert(shapes.end(),
                       {{3, 128, 3, 64}, {2, 192, 5, 64}, {1, 257, 3, 96}, {3, 320, 1, 128}, {2, 511, 2, 40}});
@@ -200,7 +201,8 @@ TYPED_TEST(AttentionTest, MatchesDoublePrecision) {
 TYPED_TEST(AttentionTest, HeadsThatShareKeysAndValuesMatchDoublePrecision) {
     using T = TypeParam;
     std::vector<AttentionShape> shapes = {{2, 5, 3, 2, 1},    {1, 33, 6, 6, 2},  {2, 67, 3, 64, 1},
-                                          {1, 130, 4, 16, 2}, {1, 65, 9, 32, 3}, {1, 40, 2, 128, 1}};
+                                          {1, 130, 4, 16, 2}, {1, 65, 9, 32, 3}, {1, 40, 2, 128, 1},
+                                          {2, 64, 6, 32, 2},  {1, 47, 3, 56, 1}, {1, 31, 4, 100, 2}};
     if (simt::is_gpu())
         shapes.insert(shapes.end(), {{2, 192, 9, 64, 3}, {1, 257, 6, 96, 2}, {2, 320, 4, 128, 1}});
     unsigned seed = 300;

@@ -159,7 +159,7 @@ TEST_F(Checkpoint, FreeSpaceIsAskedFor) {
     check_free_space(run.path(), 1);
     const std::string message =
         message_of<Error>([&] { check_free_space(run.path(), std::numeric_limits<size_t>::max() / 2); });
-    EXPECT_TRUE(says(message, "MiB are free, but a checkpoint needs "));
+    EXPECT_TRUE(says(message, " are free, but a checkpoint needs over 1 EiB"));
 }
 
 TEST_F(Checkpoint, ThoseThatAreNotKeptGo) {

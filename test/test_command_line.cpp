@@ -167,6 +167,7 @@ TEST(CommandLine, OptionsOfMuonAndOfWsdAreRefusedWhereTheyHaveNoEffect) {
     EXPECT_TRUE(says(refusal({"--optimizer", "muon", "-k", "linear", "--cooldown-shape", "sqrt"}),
                      "--cooldown-shape has no effect with --schedule linear"));
     EXPECT_EQ(refusal({"--schedule", "wsd", "--cooldown", "0.5", "--cooldown-shape", "linear"}), "");
+    EXPECT_TRUE(says(refusal({"--schedule", "wsd", "--cooldown", "0"}), "--cooldown 0; expected a number"));
 }
 
 // strtoll read it as octal: 010 meant 8 steps.
@@ -188,6 +189,19 @@ TEST(CommandLine, TheRunsOptionsWereNotTheNumbersThatTheyMean) {
     EXPECT_EQ(values.at("total-batch"), nlohmann::json(768));
     EXPECT_EQ(values.at("seq-len"), nlohmann::json(64));
     EXPECT_EQ(values.at("tokenizer"), nlohmann::json("byte"));
+}
+
+// They were those of a run without options.
+TEST(CommandLine, TheSizesOfANamedModelWereNotAmongTheRunsOptions) {
+    const nlohmann::json values = options_of_words({"--model", "gpt3:c384", "--context", "32"}).values;
+    for (const auto& [name, value] : std::map<std::string, int>{
+             {"layers", 6}, {"heads", 6}, {"channels", 384}, {"context", 32}, {"vocab", 50257}})
+        EXPECT_EQ(values.at(name), nlohmann::json(value)) << name;
+    EXPECT_FALSE(values.contains("family"));
+    EXPECT_EQ(values.at("kv-heads"), nlohmann::json(""));
+    const nlohmann::json llama = options_of_words({"--model", "llama:d12"}).values;
+    EXPECT_EQ(llama.at("layers"), nlohmann::json(12));
+    EXPECT_EQ(llama.at("kv-heads"), nlohmann::json(12));
 }
 
 TEST(CommandLine, HelpShowedTheParsersWordsAndLongLines) {

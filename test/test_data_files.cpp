@@ -39,7 +39,11 @@ struct Notes {
     std::vector<std::string> lines;
     DataOptions options = [this] {
         DataOptions options;
-        options.note = [this](const std::string& line) { lines.push_back(line); };
+        // Lines of progress are left out: they come or not, as fast as the machine is at the moment.
+        options.note = [this](const std::string& line) {
+            if (line.find(": looking at file ") == std::string::npos) lines.push_back(line);
+        };
+        options.note_seconds = 3600;
         return options;
     }();
 };

@@ -1,87 +1,33 @@
 // Decoder: generating one token at a time with a cache must give the logits of plain_gpt2.h.
-#include "model.cuh"
+#include "decoder_agrees.cuh"
 #include "plain_sampler.h"
 #include "temporary_folder.h"
-#include "trainer/engine/quantized_weights.h"
-#include "trainer/inference/generator.h"
 
 namespace {
 
-struct Shape {
-    ModelConfig config;
-    int samples, prompt, tokens;
-};
-// Shapes: one sample, to the context's end; odd channels and head sizes; a prompt that fills the context;
-// many samples; past the attention's chunk.
-const std::vector<Shape> shapes = {{{131, 24, 2, 3, 48}, 1, 1, 24},
-                                   {{257, 40, 2, 3, 99}, 3, 7, 12},
-                                   {{64, 20, 1, 2, 192}, 5, 20, 20},
-                                   {{64, 24, 1, 2, 64}, 17, 3, 6},
-                                   {{70, 300, 1, 1, 32}, 2, 253, 259}};
+// One sample, to the context's end; odd channels and head sizes; a prompt that fills the context; many
+// samples; past the attention's chunk.
+const std::vector<DecoderShape> shapes = {{{131, 24, 2, 3, 48}, 1, 1, 24},
+                                          {{257, 40, 2, 3, 99}, 3, 7, 12},
+                                          {{64, 20, 1, 2, 192}, 5, 20, 20},
+                                          {{64, 24, 1, 2, 64}, 17, 3, 6},
+                                          {{70, 300, 1, 1, 32}, 2, 253, 259}};
 
-// The logits after the prompt and after every further token, of every sample.
 template <class T>
-void test_against_plain_loops(bool int8, Gemm::OnCpu int8_products = Gemm::OnCpu::library) {
-    for (const Shape& shape : shapes) {
-        SCOPED_TRACE(testing::Message() << "V = " << shape.config.V << ", C = " << shape.config.C
-                                        << ", samples = " << shape.samples);
-        const auto model = random_model<T>(shape.config);
-        Generator<T> generator(make_family<T>(shape.config), {.samples = shape.samples,
-                                                              .max_tokens = shape.tokens,
-                                                              .int8 = int8,
-                                                              .int8_products = int8_products});
-        generator.allocate();
-        generator.load(values_of(*model));
-        Decoder<T>& decoder = generator.decoder();
-        if (int8) quantize_weights(*model);
-        plain::GPT2<double> plain_model = plain_copy<double>(*model);
-        const size_t V = static_cast<size_t>(shape.config.V), Vp = static_cast<size_t>(shape.config.Vp());
-        const auto expect = [&](const std::vector<double>& all, int tokens, size_t k = 0) {
-            const std::vector<float> rows = decoder.logits();
-            const float* const logits = rows.data() + k * Vp;
-            const auto* expected = &all[(static_cast<size_t>(tokens) - 1) * V];
-            EXPECT_LE(relative_error(std::vector(logits, logits + V), std::vector(expected, expected + V)),
-                      decoder_tolerance<T>(int8_products))
-                << tokens << " tokens";
-        };
-        // Causal: a text's logits hold those of everything that it begins with.
-        const auto logits_of = [&](const std::vector<int>& tokens) {
-            plain_model.forward(tokens, tokens, tokens.size());
-            return plain_model.activations["logits"];
-        };
-
-        decoder.prefill({1, 2, 3});  // a prompt starts over
-        expect(logits_of({1, 2, 3}), 3);
-        const std::vector<int> prompt = random_tokens(shape.prompt, shape.config.V, 5);
-        const std::vector<int> next =
-            random_tokens(shape.samples * (shape.tokens - shape.prompt), shape.config.V, 6);
-        std::vector<std::vector<double>> expected;
-        for (int k = 0; k < shape.samples; k++) {
-            std::vector<int> tokens = prompt;
-            for (size_t i = static_cast<size_t>(k); i < next.size(); i += static_cast<size_t>(shape.samples))
-                tokens.push_back(next[i]);
-            expected.push_back(logits_of(tokens));
-        }
-        decoder.prefill(prompt);
-        expect(expected[0], shape.prompt);
-        for (int t = shape.prompt; t < shape.tokens; t++) {
-            const auto at = next.begin() + static_cast<std::ptrdiff_t>(t - shape.prompt) * shape.samples;
-            decoder.step({at, at + shape.samples});
-            for (size_t k = 0; k < expected.size(); k++) expect(expected[k], t + 1, k);
-        }
-        EXPECT_EQ(decoder.length(), shape.tokens);
-        EXPECT_THROW(decoder.step(std::vector<int>(expected.size(), 0)), UsageError);
-    }
+std::vector<double> plain_logits(Model<T>& model, const std::vector<int>& tokens) {
+    plain::GPT2<double> plain = plain_copy<double>(model);
+    plain.forward(tokens, tokens, tokens.size());
+    return plain.activations["logits"];
 }
 
 TEST(Decoder, GivesThePlainLoopsLogits) {
-    test_against_plain_loops<float>(false);
-    test_against_plain_loops<bfloat16>(false);
+    expect_decoder_agrees<float>(shapes, false, plain_logits<float>);
+    expect_decoder_agrees<bfloat16>(shapes, false, plain_logits<bfloat16>);
 }
 
 TEST(Decoder, Int8GivesTheLogitsOfTheQuantizedWeights) {
-    test_against_plain_loops<float>(true);
-    for_int8_products([](Gemm::OnCpu products) { test_against_plain_loops<bfloat16>(true, products); });
+    expect_decoder_agrees<float>(shapes, true, plain_logits<float>);
+    expect_decoder_agrees<bfloat16>(shapes, true, plain_logits<bfloat16>);
 }
 
 // After a prompt all samples draw from its one row, afterwards each from its own.

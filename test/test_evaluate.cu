@@ -4,6 +4,7 @@
 
 #include "model.cuh"
 #include "temporary_folder.h"
+#include "trainer/distributed/single_process.h"
 #include "trainer/inference/evaluate.h"
 #include "write_shard.h"
 
@@ -17,7 +18,8 @@ std::vector<EndingScores> scores(Model<T>& model, int B) {
     HellaSwag hellaswag(read_hellaswag(hellaswag_file, *make_tokenizer("byte")), B, reference_T,
                         reference_config.V);
     EXPECT_GT(hellaswag.shortened(), 0U);
-    return *score_endings(model, hellaswag, never);
+    SingleProcess alone;
+    return *score_endings(model, hellaswag, alone, never);
 }
 
 std::vector<EndingScores> pytorch_scores() {
@@ -85,15 +87,15 @@ TEST_P(SplitAtAnyBatch, LossIsTheMeanOverItsWindows) {
     std::vector<int> text_bytes;
     for (int token = 0; token < reference_config.V; token++) text_bytes.push_back(token * 7 % 5);
     double expected = 0, nats_of_text = 0, bytes = 0;
-    const auto alone = reference_model<float>(reference("model"), {.B = 1, .training = false});
+    const auto one_row = reference_model<float>(reference("model"), {.B = 1, .training = false});
     for (const TokenShard& shard : shards) {
         const std::vector<Token> all = shard.tokens();
         for (size_t at = 0; at + reference_T < all.size(); at += reference_T) {
             const auto first = all.begin() + static_cast<std::ptrdiff_t>(at);
             const std::vector<int> tokens(first, first + reference_T + 1);
-            alone->evaluate(OwnedBatch(1, reference_T, {tokens.begin(), tokens.end() - 1},
-                                       {tokens.begin() + 1, tokens.end()}));
-            const std::vector<float> losses = alone->losses();
+            one_row->evaluate(OwnedBatch(1, reference_T, {tokens.begin(), tokens.end() - 1},
+                                         {tokens.begin() + 1, tokens.end()}));
+            const std::vector<float> losses = one_row->losses();
             for (size_t t = 0; t < losses.size(); t++) {
                 const double loss = static_cast<double>(losses[t]);
                 const int of_token = text_bytes.at(static_cast<size_t>(tokens[t + 1]));
@@ -106,14 +108,15 @@ TEST_P(SplitAtAnyBatch, LossIsTheMeanOverItsWindows) {
 
     const auto model = reference_model<float>(reference("model"), {.B = GetParam(), .training = false});
     ValidationLoader loader(shards, GetParam(), reference_T, reference_config.V);
+    SingleProcess alone;
     for (int again = 0; again < 2; again++) {
-        const auto found = evaluate(*model, loader, text_bytes, never);
+        const auto found = evaluate(*model, loader, text_bytes, alone, never);
         ASSERT_TRUE(found);
         EXPECT_EQ(found->tokens, windows * reference_T);
         EXPECT_NEAR(found->loss, expected, 5e-6);  // sums of up to 133 losses in fp32
         EXPECT_EQ(found->perplexity, std::exp(found->loss));
         EXPECT_NEAR(found->bits_per_byte.value(), nats_of_text / bytes / std::log(2.0), 5e-6);
-        EXPECT_FALSE(evaluate(*model, loader, {}, never)->bits_per_byte) << "of an unknown tokenizer";
+        EXPECT_FALSE(evaluate(*model, loader, {}, alone, never)->bits_per_byte) << "of an unknown tokenizer";
     }
 }
 
@@ -125,12 +128,13 @@ TEST(Evaluate, AStopLeavesNoResult) {
     ValidationLoader loader(shards, 2, reference_T, reference_config.V);
     HellaSwag hellaswag(read_hellaswag(hellaswag_file, *make_tokenizer("byte")), 2, reference_T,
                         reference_config.V);
+    SingleProcess alone;
     int asked = 0;
     const StopRequested at_the_third = [&] { return ++asked == 3; };
-    EXPECT_FALSE(evaluate(*model, loader, {}, at_the_third));
+    EXPECT_FALSE(evaluate(*model, loader, {}, alone, at_the_third));
     EXPECT_EQ(asked, 3);
     asked = 0;
-    EXPECT_FALSE(evaluate(*model, hellaswag, at_the_third));
+    EXPECT_FALSE(evaluate(*model, hellaswag, alone, at_the_third));
     EXPECT_EQ(asked, 3);
 }
 

@@ -44,17 +44,20 @@ void expect_matches(const simt::DeviceBuffer<Stored>& actual, const Values& expe
     expect_elements(download(actual), expected, epsilon<Stored>);
 }
 
-const Shape shapes[] = {{1, 8, 8},      {3, 768, 33},   {7, 5, 13},     {64, 128, 512}, {17, 72, 130},
-                        {1, 1, 1},      {255, 96, 256}, {33, 1024, 40}, {40, 40, 1024}, {130, 257, 48},
-                        {600, 24, 100}, {2, 600, 1100}, {300, 260, 40}, {40, 260, 530}, {9, 2100, 70}};
+const Shape shapes[] = {{1, 8, 8},      {3, 768, 33},   {7, 5, 13},     {64, 128, 512},
+                        {17, 72, 130},  {1, 1, 1},      {255, 96, 256}, {33, 1024, 40},
+                        {34, 1024, 40}, {40, 40, 1024}, {130, 257, 48}, {600, 24, 100},
+                        {2, 600, 1100}, {300, 260, 40}, {40, 260, 530}, {9, 2100, 70}};
 
 template <class T_, Gemm::OnCpu on_cpu_>
 struct Case {
     using T = T_;
     static constexpr Gemm::OnCpu on_cpu = on_cpu_;
+    // The tests must know whether int8 products round inp, which `automatic` leaves open.
+    static constexpr auto int8 = on_cpu == Gemm::OnCpu::automatic ? Gemm::OnCpu::library : on_cpu;
     static constexpr Gemm::Options options = std::is_same_v<T, float>
                                                  ? Gemm::Options{.fp32 = on_cpu}
-                                                 : Gemm::Options{.bf16 = on_cpu, .int8 = on_cpu};
+                                                 : Gemm::Options{.bf16 = on_cpu, .int8 = int8};
 };
 
 // How product() scales and adds; the last two are Muon's.
@@ -97,7 +100,8 @@ protected:
     }
 };
 using Cases = testing::Types<Case<float, Gemm::OnCpu::library>, Case<float, Gemm::OnCpu::packed>,
-                             Case<bfloat16, Gemm::OnCpu::library>, Case<bfloat16, Gemm::OnCpu::packed>>;
+                             Case<float, Gemm::OnCpu::automatic>, Case<bfloat16, Gemm::OnCpu::library>,
+                             Case<bfloat16, Gemm::OnCpu::packed>, Case<bfloat16, Gemm::OnCpu::automatic>>;
 TYPED_TEST_SUITE(GemmTest, Cases);
 
 // In fp32 a CPU packs every product(), so one case is enough.

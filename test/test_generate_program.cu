@@ -95,6 +95,8 @@ struct PlainDecoder {
     std::vector<int> text = {};
     std::vector<float> logits = {};
 
+    int samples() const { return 1; }
+    int max_tokens() const { return small.context; }
     void prefill(const std::vector<int>& tokens) {
         text = tokens;
         model.forward(text, text, text.size());
@@ -127,11 +129,8 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
                           Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
                           Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
         PlainDecoder whole{plain_copy<double>(model)};
-        const GenerateOptions options{.max_tokens = 100,
-                                      .vocabulary = small.V,
-                                      .window = small.context,
-                                      .sampling = c.sampling,
-                                      .seed = 5};
+        const GenerateOptions options{
+            .max_tokens = 100, .vocabulary = small.V, .sampling = c.sampling, .seed = 5};
         const Generation expected = generate(
             whole, prompt, options, [](int, int) {}, [] { return false; });
         const nlohmann::json samples =
@@ -182,6 +181,17 @@ TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
     EXPECT_EQ(generate(checkpoint_folder(run, 3) + " --best").errors,
               "generate_gpt2: --best: " + checkpoint_folder(run, 3) +
                   " is not a run's folder; expected one whose checkpoints have validation losses\n");
+}
+
+// A run's folder has no generation_config.json; its checkpoint's was not read.
+TEST(GenerateProgram, WithATokenizerGivenARunsModelLostItsEndOfText) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run", checkpoint = checkpoint_folder(run, 1);
+    reciting_model(checkpoint, {256, 64, 1, 1, 32}, "byte", encoded("byte", "abcdefgh"));
+    std::ofstream(checkpoint + "/generation_config.json") << R"({"eos_token_id": 100})";  // d
+    write_state(checkpoint, {.step = 1, .batch_size = 1});
+    const std::string arguments = " --tokenizer byte --prompt x --greedy --max-tokens 8";
+    for (const std::string& path : {checkpoint, run}) EXPECT_EQ(generate(path + arguments).output, "abc");
 }
 
 TEST(GenerateProgram, AnswersPromptAfterPrompt) {
@@ -392,6 +402,14 @@ TEST(GenerateProgram, AnEmptyPromptIsTheStartOfALine) {
     EXPECT_EQ(samples_of(generate(arguments)), expected);
     EXPECT_EQ(samples_of(generate(arguments + "--prompt ''")), expected);
     EXPECT_NE(samples_of(generate(arguments + "--tokens 11")), expected);
+}
+
+// Token 10, which the model lacks, was refused as one of a prompt that nobody gave.
+TEST(GenerateProgram, AVocabularyWithoutTheLineBreakNeededAPrompt) {
+    const TemporaryFolder folder;
+    const std::string arguments =
+        random_model(folder / "model", {7, 16, 1, 1, 8}, "byte") + " --json --max-tokens 5 ";
+    EXPECT_EQ(samples_of(generate(arguments)), samples_of(generate(arguments + "--tokens 0")));
 }
 
 TEST(GenerateProgram, SaysWhenTheContextIsFull) {

@@ -409,7 +409,10 @@ TEST(GPT2, TimesOfStepsAddUp) {
     Clock::time_point begun;
     for (int step = 0; step < 4; step++) {
         model->begin_step();
-        if (step == 0) begun = Clock::now();
+        if (step == 0) {
+            parameters_of(*model);  // waits for the device: until then its clock may not have begun
+            begun = Clock::now();
+        }
         wait();  // for the step's data
         model->forward(batch);
         model->backward();

@@ -1,10 +1,8 @@
 // Llama, Qwen3 and nanochat against PyTorch (dev/reference_llama.py): activations, losses and gradients;
 // training, generation and resumed state of the same models.
 
-#include "model.cuh"
+#include "decoder_agrees.cuh"
 #include "trainer/checkpoint/open_model.h"
-#include "trainer/engine/quantized_weights.h"
-#include "trainer/inference/generator.h"
 #include "trainer/models/model_file.h"
 
 namespace {
@@ -159,26 +157,23 @@ TEST(Llama, LearnsATable) {
     EXPECT_LT(result.loss, simt::checked ? 2.0f : 0.5f);
 }
 
-struct Shape {
-    ModelConfig config;
-    int samples, prompt, tokens;
-};
 // Heads that share keys and values, as SmolLM2 does, and others; one sample, to the context's end; a prompt
 // that fills the context; many samples; past the attention's chunk.
-std::vector<Shape> decoder_shapes() {
-    const auto shape = [](int V, int context, int L, int NH, int C, int NKV, int head_size, bool tied) {
-        return ModelConfig{.V = V,
-                           .context = context,
-                           .L = L,
-                           .NH = NH,
-                           .C = C,
-                           .family = "llama",
-                           .NKV = NKV,
-                           .H = 52,
-                           .head_size = head_size,
-                           .rope_theta = 10000,
-                           .norm_eps = 1e-5,
-                           .tied = tied};
+std::vector<DecoderShape> decoder_shapes(const char* family) {
+    const auto shape = [&](int V, int context, int L, int NH, int C, int NKV, int head_size, bool tied) {
+        const ModelConfig config{.V = V,
+                                 .context = context,
+                                 .L = L,
+                                 .NH = NH,
+                                 .C = C,
+                                 .family = family,
+                                 .NKV = NKV,
+                                 .H = 52,
+                                 .head_size = head_size,
+                                 .rope_theta = 10000,
+                                 .norm_eps = 1e-5,
+                                 .tied = tied};
+        return family_of(config).complete(config);
     };
     return {{shape(131, 24, 2, 9, 72, 3, 8, true), 1, 1, 24},
             {shape(257, 40, 2, 3, 84, 1, 34, false), 3, 7, 12},
@@ -187,77 +182,39 @@ std::vector<Shape> decoder_shapes() {
             {shape(70, 300, 1, 2, 32, 1, 16, true), 2, 253, 259}};
 }
 
-// Logits (V) of the token that follows `tokens`, from a whole forward pass. Attention is causal, so the
-// padding does not influence the tokens before it.
+// Logits (tokens, V) from a whole forward pass. Attention is causal, so the padding does not influence the
+// tokens before it.
 template <class Type>
-std::vector<float> logits_after(Model<Type>& model, std::vector<int> tokens) {
-    const size_t row = tokens.size() - 1, length = static_cast<size_t>(model.options().T);
-    tokens.resize(length, 0);
+std::vector<float> model_logits(Model<Type>& model, std::vector<int> tokens) {
+    const size_t elements = tokens.size() * static_cast<size_t>(model.config().V);
+    tokens.resize(static_cast<size_t>(model.options().T), 0);
     model.evaluate(OwnedBatch(1, model.options().T, tokens, tokens));
-    std::vector<float> all = model.activation("logits");
-    cap_logits(all, model.config());
-    const auto first = all.begin() + static_cast<std::ptrdiff_t>(row * (all.size() / length));
-    return {first, first + model.config().V};
+    std::vector<float> logits = evaluated_logits(model);
+    logits.resize(elements);
+    return logits;
 }
 
-// The decoder's logits after the prompt and after every further token are the model's without a cache.
+// The decoder's logits are the model's without a cache.
 template <class Type>
-void expect_decoder_agrees(bool int8, const char* family = "llama",
-                           Gemm::OnCpu int8_products = Gemm::OnCpu::library) {
-    for (const Shape& shape : decoder_shapes()) {
-        ModelConfig config = shape.config;
-        config.family = family;
-        config = family_of(config).complete(config);
-        SCOPED_TRACE(testing::Message() << "V = " << config.V << ", C = " << config.C
-                                        << ", samples = " << shape.samples << ", int8 = " << int8);
-        const auto model = random_model<Type>(config);
-        Generator<Type> generator(make_family<Type>(config), {.samples = shape.samples,
-                                                              .max_tokens = shape.tokens,
-                                                              .int8 = int8,
-                                                              .int8_products = int8_products});
-        generator.allocate();
-        generator.load(values_of(*model));
-        Decoder<Type>& decoder = generator.decoder();
-        if (int8) quantize_weights(*model);
-        const double bound = decoder_tolerance<Type>(int8_products);
-        const auto expect = [&](const std::vector<int>& tokens, size_t k = 0) {
-            const std::vector<float> rows = decoder.logits();
-            const auto row = rows.begin() + static_cast<std::ptrdiff_t>(k) * config.Vp();
-            EXPECT_LE(relative_error(std::vector(row, row + config.V), logits_after(*model, tokens)), bound)
-                << tokens.size() << " tokens";
-        };
-        decoder.prefill({1, 2, 3});  // a prompt starts over
-        expect({1, 2, 3});
-        const std::vector<int> prompt = random_tokens(shape.prompt, config.V, 5);
-        std::vector<std::vector<int>> texts(static_cast<size_t>(shape.samples), prompt);
-        decoder.prefill(prompt);
-        expect(prompt);
-        for (int t = shape.prompt; t < shape.tokens; t++) {
-            const std::vector<int> next =
-                random_tokens(shape.samples, config.V, 6u + static_cast<unsigned>(t));
-            for (size_t k = 0; k < texts.size(); k++) texts[k].push_back(next[k]);
-            decoder.step(next);
-            for (size_t k = 0; k < texts.size(); k++) expect(texts[k], k);
-        }
-    }
+void expect_model_logits(const char* family, bool int8) {
+    expect_decoder_agrees<Type>(decoder_shapes(family), int8, model_logits<Type>);
 }
 TEST(Llama, TheDecoderGivesTheModelsLogits) {
-    expect_decoder_agrees<float>(false);
-    expect_decoder_agrees<bfloat16>(false);
+    expect_model_logits<float>("llama", false);
+    expect_model_logits<bfloat16>("llama", false);
 }
 TEST(Qwen3, TheDecoderGivesTheModelsLogits) {
-    expect_decoder_agrees<float>(false, "qwen3");
-    expect_decoder_agrees<bfloat16>(false, "qwen3");
-    for_int8_products([](Gemm::OnCpu products) { expect_decoder_agrees<bfloat16>(true, "qwen3", products); });
+    expect_model_logits<float>("qwen3", false);
+    expect_model_logits<bfloat16>("qwen3", false);
+    expect_model_logits<bfloat16>("qwen3", true);
 }
 TEST(Nanochat, TheDecoderGivesTheModelsLogits) {
-    expect_decoder_agrees<float>(false, "nanochat");
-    for_int8_products(
-        [](Gemm::OnCpu products) { expect_decoder_agrees<bfloat16>(true, "nanochat", products); });
+    expect_model_logits<float>("nanochat", false);
+    expect_model_logits<bfloat16>("nanochat", true);
 }
 TEST(Llama, TheInt8DecoderGivesTheLogitsOfTheQuantizedWeights) {
-    expect_decoder_agrees<float>(true);
-    for_int8_products([](Gemm::OnCpu products) { expect_decoder_agrees<bfloat16>(true, "llama", products); });
+    expect_model_logits<float>("llama", true);
+    expect_model_logits<bfloat16>("llama", true);
 }
 
 void expect_logits_of_folder(const std::string& family) {
@@ -269,11 +226,8 @@ void expect_logits_of_folder(const std::string& family) {
     const std::vector<int> x = dump.ints("x");
     const std::vector<float> logits = dump.floats("logits");
     for (const int n : {1, 7, config.context}) {
-        const auto row = logits.begin() + static_cast<std::ptrdiff_t>(n - 1) * config.V;
-        EXPECT_LE(relative_error(logits_after(*model, {x.begin(), x.begin() + n}),
-                                 std::vector(row, row + config.V)),
-                  1e-5)
-            << n;
+        const std::vector expected(logits.begin(), logits.begin() + n * config.V);
+        EXPECT_LE(relative_error(model_logits(*model, {x.begin(), x.begin() + n}), expected), 1e-5) << n;
     }
 }
 TEST(Llama, AFolderOfTransformersGivesItsLogits) { expect_logits_of_folder("llama"); }

@@ -17,12 +17,7 @@ std::vector<float> logits_of(const ModelFile& file, const std::vector<int>& toke
     model.allocate();
     load_weights(model, file);
     model.evaluate(OwnedBatch(1, length, tokens, tokens));
-    const std::vector<float> padded = model.activation("logits");
-    const size_t V = static_cast<size_t>(file.config().V), Vp = static_cast<size_t>(file.config().Vp());
-    std::vector<float> logits;
-    for (size_t t = 0; t < tokens.size(); t++)
-        logits.insert(logits.end(), padded.begin() + t * Vp, padded.begin() + t * Vp + V);
-    return logits;
+    return evaluated_logits(model);
 }
 
 TEST(LoadWeights, AFolderOfTransformersGivesItsLogits) {

@@ -225,20 +225,25 @@ TEST(OpenModel, ARunsFolderIsItsNewestWholeCheckpoint) {
 
 TEST(OpenModel, ACheckpointWithoutItsOptimizerWasNoModel) {
     const TemporaryFolder folder;
-    const std::string checkpoint = checkpoint_folder(folder / "run", 5),
+    const std::string run = folder / "run", checkpoint = checkpoint_folder(run, 5),
                       optimizer = checkpoint + "/optimizer_0000.safetensors";
     write_folder(checkpoint, {10, 4, 1, 1, 4});
     std::ofstream(optimizer) << "the optimizer's state";
     TrainingState state;
     state.step = state.optimizer_step = 5;
     state.batch_size = 1;
+    state.val_loss = 2;
     write_state(checkpoint, state);
     fs::remove(optimizer);
     EXPECT_EQ(open_model(checkpoint)->config().V, 10);
+    for (const WhichCheckpoint which : {WhichCheckpoint::newest, WhichCheckpoint::best})
+        EXPECT_EQ(open_model(run, which)->path(), checkpoint);
     const std::string missing = message_of<UsageError>([&] { whole_checkpoint(checkpoint); });
     EXPECT_TRUE(says(missing, "optimizer_0000"));  // nothing to resume from
     std::ofstream(checkpoint + "/config.json", std::ios::app) << " ";
     EXPECT_TRUE(says(message_of<UsageError>([&] { open_model(checkpoint); }), "config.json: has"));
+    EXPECT_TRUE(
+        says(message_of<UsageError>([&] { open_model(run, WhichCheckpoint::best); }), "config.json: has"));
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
             profile.begin("neither", {}, nullptr);
             profile.end(nullptr);
-            std::this_thread::sleep_for(std::chrono::milliseconds(4));  // belongs to no operation
+            std::this_thread::sleep_for(std::chrono::milliseconds(25));  // belongs to no operation
         }
         EXPECT_EQ(profile.end_step(20), step == Profile::warm_up + 1);
     }
@@ -208,7 +208,7 @@ TEST(Profile, TheRateIsTheOneNearerToItsPeak) {
     EXPECT_EQ(rows[0]["calls"], 2);
     EXPECT_GE(rows[0]["ms"], 6.0);
     EXPECT_GE(rows[1]["ms"], 4.0);
-    EXPECT_LE(rows[2]["ms"], 4.0);
+    EXPECT_LT(rows[2]["ms"], 50.0);
     const double seconds = rows[0]["ms"].get<double>() * 1e-3;
     EXPECT_DOUBLE_EQ(rows[0]["share_of_peak"].get<double>(), 8e6 / seconds / 8e9);
     EXPECT_DOUBLE_EQ(rows[0]["share"].get<double>(), seconds / 20e-3);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "system/error.h"
 #include "trainer/run/schedule.h"
 
 namespace {
@@ -51,8 +50,6 @@ TEST(Schedule, WsdFallsOverTheCooldownInItsShape) {
     EXPECT_NEAR(s.at(1000), 0.1 + 0.9 / 700, 1e-12);
     EXPECT_DOUBLE_EQ((Schedule{"wsd", 1000, 0, 1.0, 0.0, 0.4}.at(701)), 0.5);  // 1 - sqrt(1/4)
     EXPECT_DOUBLE_EQ((Schedule{"wsd", 10, 0, 1.0, 0.0, 1, "linear"}.at(2)), 0.9);
-    EXPECT_THROW((Schedule{"wsd", 10, 0, 1.0, 0.0, 0}.check()), UsageError);
-    EXPECT_THROW((Schedule{"wsd", 10, 0, 1.0, 0.0, 0.5, "cubic"}.check()), UsageError);
 }
 
 // The fall of a run of five steps was its last step alone, where r = 0.
@@ -70,7 +67,5 @@ TEST(Schedule, NoWarmupAndWarmupForTheWholeRun) {
     const Schedule only_warmup{"cosine", 5, 5, 1.0, 0.0};
     for (int step = 1; step <= 5; step++) EXPECT_DOUBLE_EQ(only_warmup.at(step), step / 5.0);
 }
-
-TEST(Schedule, UnknownShapeIsNamed) { EXPECT_THROW((Schedule{"cosin", 5, 0, 1.0, 0.0}.check()), UsageError); }
 
 }  // namespace

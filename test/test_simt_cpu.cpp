@@ -509,6 +509,16 @@ TEST_F(Cores, ThreadsOfOneProcessAreApart) {
         for (const std::vector<int>& set : cores) EXPECT_EQ(set, all);
     }
 }
+// The environment may allow fewer threads than there are cores. Libraries divide their work among
+// omp_get_max_threads().
+TEST_F(Cores, ThreadsThatOpenMPDoesNotGiveAreNotExpected) {
+    const int levels = omp_get_max_active_levels();
+    omp_set_max_active_levels(0);
+    simt::select_device();
+    EXPECT_EQ(omp_get_max_threads(), 1);
+    EXPECT_EQ(cores_of_this_thread(), of_the_background()) << "the system chooses a free core";
+    omp_set_max_active_levels(levels);
+}
 TEST_F(Cores, ProcessesShareTheCores) {
     simt::select_device();
     const std::vector<int> all = of_the_background();

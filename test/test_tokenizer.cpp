@@ -239,6 +239,13 @@ TEST(ByteTokenizer, ATokenIsAByte) {
     EXPECT_THROW(byte->token_bytes(256), UsageError);
 }
 
+TEST(MakeTokenizer, ATextWithoutAPromptBeginsWithATokenOfTheModel) {
+    EXPECT_EQ(gpt2().first_token(), 50256);
+    EXPECT_EQ(make_tokenizer("byte")->first_token(), '\n');
+    for (const int V : {1, 10, 11})
+        EXPECT_EQ(make_tokenizer_for("the model", V, "byte")->first_token(), V > '\n' ? '\n' : 0);
+}
+
 TEST(MakeTokenizer, RefusesWhatItCannotRead) {
     EXPECT_TRUE(says(message_of<UsageError>([] { make_tokenizer("bpe"); }),
                      "tokenizer bpe is neither gpt2, gpt2-eot, byte or none nor a file; expected one"));

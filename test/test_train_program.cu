@@ -59,6 +59,25 @@ TEST(TrainProgram, WritesOneTrainLineAStepAndWhatWasAskedFor) {
     ASSERT_EQ(samples_drawn.size(), 2u);
 }
 
+// oneDNN left parts of its products uncomputed where OpenMP gave fewer threads than it expected.
+TEST(TrainProgram, LossesDoNotDependOnTheThreadsThatTheEnvironmentAllows) {
+    const TemporaryFolder folder;
+    std::vector<double> expected;
+    for (const std::string variable :
+         {"OMP_NUM_THREADS=2", "OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0"}) {
+        const std::string run = folder / variable;
+        ASSERT_TRUE(succeeded(run_program(
+            TRAIN_PROGRAM,
+            "--layers 1 --channels 128 --seq-len 64 --steps 3 --val-every 0 --sample-every 0 --out " + run,
+            "cd /; export " + variable)));
+        std::vector<double> losses;
+        for (const nlohmann::json& step : metrics_of(run, "train")) losses.push_back(step.at("loss"));
+        ASSERT_EQ(losses.size(), 3u);
+        if (expected.empty()) expected = losses;
+        for (size_t i = 0; i < 3; i++) EXPECT_NEAR(losses[i], expected[i], 1e-5) << variable;
+    }
+}
+
 // evaluate_gpt2 said so, but training did not.
 TEST(TrainProgram, SaysHowManyContextsOfHellaSwagAreCut) {
     const TemporaryFolder folder;

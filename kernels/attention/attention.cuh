@@ -7,10 +7,11 @@
 //   Dao 2023, arXiv:2307.08691 (flash attention 2)
 //   Milakov and Gimelshein 2018, arXiv:1805.02867 (the softmax while the keys pass by)
 //   attention_tiles.cuh explains how threads own rows and tiles pass by. attention_mma.cuh is the form for
-//   tensor cores.
+//   tensor cores, attention_one_tile.cuh that for short sequences on a CPU.
 #pragma once
 #include "kernels/attention/attention_head.cuh"
 #include "kernels/attention/attention_mma.cuh"
+#include "kernels/attention/attention_one_tile.cuh"
 #include "kernels/attention/attention_tiles.cuh"
 
 // In the three kernels below a lane owns 2 (forward), 3 (dQ) and 4 (dK, dV) matrices of rows * 16 floats.
@@ -202,24 +203,6 @@ __global__ void __launch_bounds__(Tiling::block, 2)
     }
 }
 
-// p holds the scores of `count` queries and becomes P; ds holds their dP and becomes dS. distance is the
-// first query minus the first key.
-template <class Tiling>
-__device__ __forceinline__ void weights_and_gradients(typename Tiling::Rows (&p)[Tiling::step],
-                                                      typename Tiling::Rows (&ds)[Tiling::step],
-                                                      const float* lse, const float* delta, int count,
-                                                      int distance) {
-    UNROLL
-    for (int r = 0; r < count; r++) {
-        UNROLL
-        for (int n = 0; n < Tiling::rows; n++) {
-            const float e = simt::exp(p[r][n] - lse[r]);
-            p[r][n] = n <= distance + r ? e : 0.0f;
-            ds[r][n] = p[r][n] * (ds[r][n] - delta[r]);
-        }
-    }
-}
-
 // The owned rows are keys; queries and their gradients pass by, head after head, from the first owned key on.
 template <class W, int D, class T, class Tiling = AttentionBackwardKVTiling<W, D>>
 __global__ void __launch_bounds__(Tiling::block, 2)
@@ -289,7 +272,7 @@ void attention_forward(T* out, float* lse, const T* qkv, AttentionShape shape, s
 
 // dqkv = the gradient of qkv. scratch: attention_scratch_bytes.
 // 7 matrix products, half of each: 7 * B * NH * T^2 * HS FLOPs; bound by arithmetic. S and dP are computed
-// twice, so that no sum is shared between blocks.
+// twice, so that no sum is shared between blocks; once where attention_one_tile.cuh takes the shape.
 template <class W = simt::NativeWidth<32>, class T>
 void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, const float* lse, float* scratch,
                         AttentionShape shape, stream_t stream) {
@@ -300,6 +283,10 @@ void attention_backward(T* dqkv, const T* dout, const T* qkv, const T* out, cons
     }
     for_head_size<32, 64, 128>(shape.HS, [&](auto D) {
         using Tiling = AttentionBackwardKVTiling<W, D()>;
+        if constexpr (Tiling::one_thread) {
+            if (shape.T <= Tiling::block_rows)
+                return attention_backward_one_tile<W, D(), Tiling>(dqkv, dout, qkv, out, lse, shape, stream);
+        }
         const size_t tiles_bytes = 2 * simt::shared_size<float>(Tiling::tile * D());
         launch(attention_backward_q_kernel<W, D(), T>, attention_blocks<Tiling>(shape), Tiling::block,
                tiles_bytes, stream, dqkv, scratch, dout, qkv, out, lse, shape, attention_scale(shape));

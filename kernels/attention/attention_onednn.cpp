@@ -61,13 +61,8 @@ void scatter(HeadRows<T> to, size_t begin, size_t rows, const float* dense) {
     }
 }
 
-float dot(const float* x, const float* y, size_t count) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < count; i++) sum += x[i] * y[i];
-    return sum;
-}
-float dot(const bfloat16* x, const bfloat16* y, size_t count) {
+template <class T>
+float dot(const T* x, const T* y, size_t count) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < count; i++) sum += static_cast<float>(x[i]) * static_cast<float>(y[i]);
@@ -134,39 +129,15 @@ struct Buffers {
     }
 };
 
-enum class Operand { plain, transposed };
-
-// dst (M, N) fp32 = (or +=) op(a) (M, K) op(b) (K, N)
-struct ProductShape {
-    dnnl::memory::data_type type;
-    Operand a, b;
-    size_t M, N, K;
-    bool add;
-    auto operator<=>(const ProductShape&) const = default;
-};
-
-// The result is empty if oneDNN cannot compute it on this machine.
-dnnl::matmul::primitive_desc describe(const ProductShape& p) {
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (p.add) {
-        dnnl::post_ops sum;
-        sum.append_sum(1.0f);
-        attributes.set_post_ops(sum);
-    }
-    return onednn_matmul(onednn_cpu(), onednn_matrix(p.M, p.K, p.type, p.a == Operand::transposed),
-                         onednn_matrix(p.K, p.N, p.type, p.b == Operand::transposed), dnnl::memory::desc(),
-                         onednn_matrix(p.M, p.N, dnnl::memory::data_type::f32), attributes);
-}
-
-// The products of a block of `rows` queries and `keys` keys.
+// The products of a block of `rows` queries and `keys` keys; their results are fp32, and dkv is added.
 struct BlockProducts {
-    ProductShape scores, out, dkv;  // S and dP; O and dQ; dK and dV
+    static constexpr auto fp32 = onednn_type<float>;
+    OneDnnShape scores, out, dkv;  // S and dP; O and dQ; dK and dV
 
     BlockProducts(dnnl::memory::data_type type, size_t rows, size_t keys, size_t HS)
-        : scores{type, Operand::plain, Operand::transposed, rows, keys, HS, false},
-          out{type, Operand::plain, Operand::plain, rows, HS, keys, false},
-          dkv{type, Operand::transposed, Operand::plain, keys, HS, rows, true} {}
+        : scores{.type = type, .result = fp32, .M = rows, .N = keys, .K = HS, .transposed_b = true},
+          out{.type = type, .result = fp32, .M = rows, .N = HS, .K = keys},
+          dkv{.type = type, .result = fp32, .M = keys, .N = HS, .K = rows, .transposed_a = true, .beta = 1} {}
 };
 
 // Calls body(begin, rows, keys) for every block of queries.
@@ -179,8 +150,9 @@ void for_each_block(AttentionShape s, Body body) {
     }
 }
 
-// Runs body(thread) on every thread. Primitives that body makes are for its own thread alone; without
-// this, oneDNN would divide each product among several threads.
+// Runs body(thread, team) on every thread of a team, which OpenMP may make smaller than `threads`. Primitives
+// that body makes are for its own thread alone; without this, oneDNN would divide each product among several
+// threads.
 template <class Body>
 void on_threads(size_t threads, Body body) {
     std::exception_ptr error;  // an exception must not leave the parallel region
@@ -188,7 +160,7 @@ void on_threads(size_t threads, Body body) {
     {
         omp_set_num_threads(1);  // holds until the region ends
         try {
-            body(static_cast<size_t>(omp_get_thread_num()));
+            body(static_cast<size_t>(omp_get_thread_num()), static_cast<size_t>(omp_get_num_threads()));
         } catch (...) {
 #pragma omp critical
             error = std::current_exception();
@@ -203,7 +175,7 @@ void on_threads(size_t threads, Body body) {
 class OneDnnAttention::Thread {
 public:
     template <class T>
-    void multiply(const ProductShape& shape, float* dst, const T* a, const T* b, void* scratch) {
+    void multiply(const OneDnnShape& shape, float* dst, const T* a, const T* b, void* scratch) {
         auto found = products_.find(shape);
         if (found == products_.end()) found = products_.emplace(shape, describe(shape)).first;
         found->second.run(stream_, dst, a, b, nullptr, scratch);
@@ -271,7 +243,7 @@ private:
     }
 
     dnnl::stream stream_{onednn_cpu()};
-    std::map<ProductShape, OneDnnProduct> products_;
+    std::map<OneDnnShape, OneDnnProduct> products_;
 };
 
 OneDnnAttention::OneDnnAttention() = default;
@@ -296,10 +268,10 @@ size_t OneDnnAttention::part_bytes(AttentionShape s) {
           sizeof(T) == 2 ? "bf16" : "fp32");
     size_t arrays = 0, scratch = 0;
     Buffers<T>(nullptr, s, &arrays);
-    on_threads(1, [&](size_t) {
+    on_threads(1, [&](size_t, size_t) {
         for_each_block(s, [&](size_t, size_t rows, size_t keys) {
             const BlockProducts products(onednn_type<T>, rows, keys, s.HS);
-            for (const ProductShape& product : {products.scores, products.out, products.dkv})
+            for (const OneDnnShape& product : {products.scores, products.out, products.dkv})
                 scratch = std::max(scratch, describe(product).scratchpad_desc().get_size());
         });
     });
@@ -316,9 +288,9 @@ template <class T, class Body>
 void OneDnnAttention::for_each_head(AttentionShape shape, size_t step, void* workspace, Body body) {
     const size_t threads = threads_for(shape), part = part_bytes<T>(shape);
     while (threads_.size() < threads) threads_.push_back(std::make_unique<Thread>());
-    on_threads(threads, [&](size_t me) {
+    on_threads(threads, [&](size_t me, size_t team) {
         const Buffers<T> buffers(static_cast<std::byte*>(workspace) + me * part, shape);
-        for (size_t head = me * step; head < static_cast<size_t>(shape.B) * shape.NH; head += threads * step)
+        for (size_t head = me * step; head < static_cast<size_t>(shape.B) * shape.NH; head += team * step)
             body(*threads_[me], head, buffers);
     });
 }

@@ -137,14 +137,6 @@ __device__ __forceinline__ void store_own(HeadRows<T> x, const typename Tiling::
     }
 }
 
-// The numbers of a tile that a group of multiply_adds needs: one 16-byte load on a GPU. The CPU multiplies
-// straight from memory.
-template <class Tiling>
-__device__ __forceinline__ auto load_factors(const float* tile) {
-    if constexpr (Tiling::one_thread) return tile;
-    else return load<Tiling::group>(tile);
-}
-
 // dots[r][n] = sum over c of tile[r][c] * own[c][n], for r < count
 template <class Tiling>
 __device__ __forceinline__ void dot_products(typename Tiling::Rows* dots, const float* tile,
@@ -158,11 +150,15 @@ __device__ __forceinline__ void dot_products(typename Tiling::Rows* dots, const 
         UNROLL
         for (int c = 0; c < Tiling::columns; c += at_once) {
             const float* first = tile + r0 * Tiling::D + tile_column<Tiling>(c, lane);
-            UNROLL_REGISTERS
-            for (int r = 0; r < group; r++) {
-                const auto factors = load_factors<Tiling>(first + r * Tiling::D);
-                UNROLL_REGISTERS
-                for (int i = 0; i < at_once; i++) simt::multiply_add(sums[r], factors[i], own[c + i]);
+            if constexpr (Tiling::one_thread) {
+                simt::multiply_add(sums, first, Tiling::D, own[c]);
+            } else {
+                UNROLL
+                for (int r = 0; r < group; r++) {
+                    const auto factors = load<at_once>(first + r * Tiling::D);
+                    UNROLL
+                    for (int i = 0; i < at_once; i++) simt::multiply_add(sums[r], factors[i], own[c + i]);
+                }
             }
         }
         UNROLL_REGISTERS
@@ -188,9 +184,13 @@ __device__ __forceinline__ void accumulate(typename Tiling::Rows* own, const flo
         for (int i = 0; i < group; i++) sums[i] = own[c + i];
         UNROLL
         for (int r = 0; r < count; r++) {
-            const auto factors = load_factors<Tiling>(tile + r * Tiling::D + tile_column<Tiling>(c, lane));
-            UNROLL_REGISTERS
-            for (int i = 0; i < group; i++) simt::multiply_add(sums[i], factors[i], weights[r]);
+            const float* factors = tile + r * Tiling::D + tile_column<Tiling>(c, lane);
+            if constexpr (Tiling::one_thread) simt::multiply_add(sums, factors, 1, weights[r]);
+            else {
+                const auto loaded = load<group>(factors);
+                UNROLL
+                for (int i = 0; i < group; i++) simt::multiply_add(sums[i], loaded[i], weights[r]);
+            }
         }
         UNROLL_REGISTERS
         for (int i = 0; i < group; i++) own[c + i] = sums[i];
@@ -259,4 +259,22 @@ __device__ __forceinline__ void set_zero(Rows (&own)[Count]) {
     UNROLL
     for (int c = 0; c < Count; c++)
         own[c] = simt::broadcast<static_cast<int>(sizeof(Rows) / sizeof(float))>(0.0f);
+}
+
+// p holds the scores of `count` queries and becomes P; ds holds their dP and becomes dS. distance is the
+// first query minus the first key.
+template <class Tiling>
+__device__ __forceinline__ void weights_and_gradients(typename Tiling::Rows (&p)[Tiling::step],
+                                                      typename Tiling::Rows (&ds)[Tiling::step],
+                                                      const float* lse, const float* delta, int count,
+                                                      int distance) {
+    UNROLL
+    for (int r = 0; r < count; r++) {
+        UNROLL
+        for (int n = 0; n < Tiling::rows; n++) {
+            const float e = simt::exp(p[r][n] - lse[r]);
+            p[r][n] = n <= distance + r ? e : 0.0f;
+            ds[r][n] = p[r][n] * (ds[r][n] - delta[r]);
+        }
+    }
 }

@@ -1,15 +1,14 @@
 // gemm_onednn.cpp: gemm.h on the CPU
-//   oneDNN's matmul computes the products: one primitive for each form and shape, with scratch from the
-//   workspace.
+//   oneDNN's matmul computes the products: one primitive for each shape, with scratch from the workspace.
 //   packed_product.h computes those that are slow in oneDNN: bfloat16 on processors without fast
 //   bfloat16 products (elements are widened to fp32 while they are copied), fp32 on processors without
-//   AVX-512, with rows of a multiple of 4096 bytes or with long sums, and Muon's fp32 products: it computes
-//   half of a symmetric result, and a batch at once.
+//   AVX-512, some gradients (backward_is_slow), and Muon's fp32 products: it computes half of a symmetric
+//   result, and a batch at once.
 //   int8_product.h computes those of int8 weights and bf16 where that is faster.
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
-#include <string_view>
-#include <tuple>
 
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_unfused.h"
@@ -20,74 +19,34 @@
 
 namespace {
 
-enum class Form { forward, forward_bias, backward_input, backward_weight, backward_weight_add };
-constexpr Form all_forms[] = {Form::forward, Form::forward_bias, Form::backward_input, Form::backward_weight,
-                              Form::backward_weight_add};
-
-struct Shape {
-    size_t N, C, OC;
-    auto operator<=>(const Shape&) const = default;
-};
-
+// The products of gemm.h; T is the type of their operands.
 template <class T>
-constexpr const char* name_of = "fp32";
-template <>
-constexpr const char* name_of<bfloat16> = "bf16";
-
-// The result is empty if oneDNN cannot compute it on this machine.
-template <class T>
-dnnl::matmul::primitive_desc describe(Form form, const Shape& s) {
-    const auto type = onednn_type<T>, fp32 = dnnl::memory::data_type::f32;
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (form == Form::backward_weight_add) {
-        dnnl::post_ops add;
-        add.append_sum(1.0f);
-        attributes.set_post_ops(add);
-    }
-    const dnnl::memory::desc bias =
-        form == Form::forward_bias ? onednn_matrix(1, s.OC, type) : dnnl::memory::desc();
-    const auto multiply = [&](const auto& src, const auto& weights, const auto& dst) {
-        return onednn_matmul(onednn_cpu(), src, weights, bias, dst, attributes);
-    };
-    switch (form) {
-        case Form::forward:
-        case Form::forward_bias:
-            return multiply(onednn_matrix(s.N, s.C, type), onednn_matrix(s.C, s.OC, type, true),
-                            onednn_matrix(s.N, s.OC, type));
-        case Form::backward_input:
-            return multiply(onednn_matrix(s.N, s.OC, type), onednn_matrix(s.OC, s.C, type),
-                            onednn_matrix(s.N, s.C, type));
-        default:
-            return multiply(onednn_matrix(s.OC, s.N, type, true), onednn_matrix(s.N, s.C, type),
-                            onednn_matrix(s.OC, s.C, fp32));
-    }
+OneDnnShape forward_shape(size_t N, size_t C, size_t OC, bool bias) {
+    constexpr auto type = onednn_type<T>;
+    return {.type = type, .result = type, .M = N, .N = OC, .K = C, .transposed_b = true, .bias = bias};
 }
-
-// A product of the general form, in bfloat16.
-struct GeneralShape {
-    size_t M, N, K;
-    bool transposed_a, transposed_b;
-    float alpha, beta;
-    auto operator<=>(const GeneralShape&) const = default;
-};
-
-// dst holds `add` when the product begins, so that the sum is rounded once. The result is empty if oneDNN
-// would use its reference loop, which takes hundreds of times as long as a product.
-dnnl::matmul::primitive_desc describe(const GeneralShape& s) {
-    constexpr auto type = onednn_type<bfloat16>;
-    // alpha (product + beta / alpha add): for a factor before the sum, oneDNN 2.6 only has that loop.
-    dnnl::post_ops operations;
-    if (s.beta != 0) operations.append_sum(s.beta / s.alpha);
-    if (s.alpha != 1) onednn_append_factor(operations, s.alpha);
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    attributes.set_post_ops(operations);
-    auto description = onednn_matmul(onednn_cpu(), onednn_matrix(s.M, s.K, type, s.transposed_a),
-                                     onednn_matrix(s.K, s.N, type, s.transposed_b), dnnl::memory::desc(),
-                                     onednn_matrix(s.M, s.N, type), attributes);
-    if (description && std::string_view(description.impl_info_str()).starts_with("ref")) return {};
-    return description;
+template <class T>
+OneDnnShape backward_input_shape(size_t N, size_t C, size_t OC) {
+    return {.type = onednn_type<T>, .result = onednn_type<T>, .M = N, .N = C, .K = OC};
+}
+template <class T>
+OneDnnShape backward_weight_shape(size_t N, size_t C, size_t OC, bool accumulate) {
+    constexpr auto type = onednn_type<T>, fp32 = onednn_type<float>;
+    const float beta = accumulate ? 1 : 0;
+    return {.type = type, .result = fp32, .M = OC, .N = C, .K = N, .transposed_a = true, .beta = beta};
+}
+template <class T>
+OneDnnShape general_shape(const Gemm::Product& p, bool transposed_a, bool transposed_b) {
+    return {.type = onednn_type<T>,
+            .result = onednn_type<T>,
+            .M = p.M,
+            .N = p.N,
+            .K = p.K,
+            .transposed_a = transposed_a,
+            .transposed_b = transposed_b,
+            .alpha = p.alpha,
+            .beta = p.beta,
+            .fast_only = true};
 }
 
 // True if packed_product() is faster than oneDNN. In fp32 it is where oneDNN has no AVX-512, over a whole
@@ -110,123 +69,134 @@ bool int8_is_faster() {
     return simt::multiplies_words && packed_is_faster<bfloat16>();
 }
 
-// Rows of weight and dweight that are a multiple of 4096 bytes apart fall into the same cache sets, and
-// oneDNN 2.6 reads them in place. Measured per core at 256x3072x768: backward_input 90 GFLOP/s, packed
-// 185; backward_weight 128, packed 174.
-bool rows_collide(Form form, const Shape& s) {
-    return form != Form::forward && form != Form::forward_bias && s.C * sizeof(float) % 4096 == 0;
+// True on AMD's processors from Zen 5 on: with AVX-512, and a first-level cache that holds packed_product's
+// strips. A Zen 4's is smaller.
+bool is_zen5() {
+    static const bool is =
+        simt::cpu_vector_bytes == 64 && __builtin_cpu_is("amd") &&
+        sysconf(_SC_LEVEL1_DCACHE_SIZE) >= static_cast<long>(sizeof(packed_product_detail::Scratch::b));
+    return is;
 }
 
-// The head's backward_input has the longest sums. In fp32, GFLOP/s of two cores of a Zen 4, oneDNN's and
-// packed: at 256x768x50304 162 and 192, at 256x1600x50304 160 and 175; but at 256x128x50304 204 and 170.
-bool has_long_sums(Form form, const Shape& s) {
-    return form == Form::backward_input && s.OC > 32768 && s.C >= 768;
+// True if packed_product.h would compute this product of bf16 as one of pairs.
+bool multiplies_pairs(const OneDnnShape& s) { return simt::has_bf16_pairs && s.K % 2 == 0 && is_zen5(); }
+
+// True if packed_product.h is faster for backward_input or backward_weight, though oneDNN has AVX-512 or, in
+// bf16, fast products. oneDNN 2.6 is slow in three cases; GFLOP/s at N x C x OC, oneDNN's and packed:
+// - It reads rows in place that fall into the same cache sets, because they are a multiple of 4096 bytes
+//   apart. A core of a Xeon at 256x3072x768: backward_input 90 and 185, backward_weight 128 and 174.
+// - The sums of the head's backward_input are long. Two cores of a Zen 4 at 256x768x50304: 162 and 192; but
+//   at 256x128x50304 204 and 170.
+// - Layers are wide, on a Zen 5. Two cores at 256x768x2304 in fp32: backward_input 391 and 469,
+//   backward_weight 380 and 429. The latter adds to a gradient; where it only writes one, both are as fast.
+//   With 128 channels, and forward, oneDNN was up to 6 % faster; widths between were not measured. In bf16,
+//   where oneDNN has 980 and 940 of a peak of 1050 with everything in caches, a training step's weights and
+//   gradients come from memory, and pairs take 0.9 of oneDNN's time.
+// The first two were measured in fp32 only.
+template <class T>
+bool backward_is_slow(const OneDnnShape& s) {
+    const bool is_wide = s.N >= 768;
+    if (s.transposed_b) return false;
+    if constexpr (std::is_same_v<T, bfloat16>) return is_wide && multiplies_pairs(s);
+    const bool rows_collide = s.N * sizeof(float) % 4096 == 0;
+    const bool has_long_sums = !s.transposed_a && s.K > 32768;
+    return rows_collide || (is_wide && (has_long_sums || is_zen5()));
 }
 
 }  // namespace
 
 struct Gemm::State {
-    bool pack_fp32, pack_bf16, multiply_int8;
+    bool pack_fp32, pack_slow_fp32, pack_bf16, pack_slow_bf16, multiply_int8;
     void* workspace = nullptr;
     size_t workspace_bytes = 0;
     dnnl::stream stream{onednn_cpu()};
-    std::map<std::tuple<Form, dnnl::memory::data_type, Shape>, OneDnnProduct> products;
-    std::map<GeneralShape, OneDnnProduct> general_products;
+    std::map<OneDnnShape, OneDnnProduct> products;
 
-    void* scratch(size_t wanted, const Shape& s) const {
+    void* scratch(size_t wanted, const OneDnnShape& s) const {
         if (wanted > workspace_bytes) {
             throw Error(
-                fmt::format("gemm: N = {}, C = {}, OC = {} wants {} bytes of workspace and has {}: call "
-                            "use_workspace with Gemm::workspace_bytes",
-                            s.N, s.C, s.OC, wanted, workspace_bytes));
+                fmt::format("gemm: the product of a {} x {} and a {} x {} matrix wants {} bytes of workspace "
+                            "and has {}: call use_workspace with Gemm::workspace_bytes",
+                            s.M, s.K, s.K, s.N, wanted, workspace_bytes));
         }
         return workspace;
     }
 
-    // dst = the form's product of a and b
-    template <class T, class Result>
-    void multiply(Form form, Result* dst, const T* a, const T* b, const T* bias, const Shape& s) {
-        if (std::is_same_v<T, bfloat16> ? pack_bf16
-                                        : pack_fp32 || rows_collide(form, s) || has_long_sums(form, s))
-            return multiply_packed(form, dst, a, b, bias, s);
-        const std::tuple key(form, onednn_type<T>, s);
-        auto found = products.find(key);
+    // oneDNN's product, or nullptr if packed_product() must multiply.
+    const OneDnnProduct* find(const OneDnnShape& s) {
+        auto found = products.find(s);
         if (found == products.end()) {
-            const auto description = describe<T>(form, s);
-            if (!description)
-                throw Error(
-                    fmt::format("gemm: oneDNN has no {} product of N = {}, C = {}, OC = {} for this machine",
-                                name_of<T>, s.N, s.C, s.OC));
-            found = products.emplace(key, description).first;
+            const auto description = describe(s);
+            if (!description && s.fast_only) return nullptr;
+            if (!description) {
+                throw Error(fmt::format(
+                    "gemm: oneDNN has no {} product of a {} x {} and a {} x {} matrix for this machine",
+                    s.type == onednn_type<bfloat16> ? "bf16" : "fp32", s.M, s.K, s.K, s.N));
+            }
+            found = products.emplace(s, description).first;
         }
-        const OneDnnProduct& product = found->second;
         // A product of fewer rows may need more scratch than the workspace has (seen in bf16 with
         // C = 128, OC = 512: 944 rows need more than 1024 rows, for which the workspace was made).
-        if (product.scratch_bytes() > workspace_bytes) return multiply_packed(form, dst, a, b, bias, s);
-        product.run(stream, dst, a, b, bias, scratch(product.scratch_bytes(), s));
+        return found->second.scratch_bytes() > workspace_bytes ? nullptr : &found->second;
+    }
+
+    // dst = the product of a and b
+    template <class T, class Result>
+    void multiply(const OneDnnShape& s, Result* dst, const T* a, const T* b, const T* bias = nullptr) {
+        constexpr bool is_bf16 = std::is_same_v<T, bfloat16>;
+        const bool packs = (is_bf16 ? pack_bf16 : pack_fp32) ||
+                           ((is_bf16 ? pack_slow_bf16 : pack_slow_fp32) && backward_is_slow<T>(s));
+        if (const OneDnnProduct* const product = packs ? nullptr : find(s))
+            product->run(stream, dst, a, b, bias, workspace);
+        else multiply_packed(s, dst, a, b, bias, {.beta = s.beta, .add = dst});
     }
 
     // The choice between oneDNN and packed_product() must not depend on the batch: under ZeRO-1 a process has
     // fewer matrices, and their bits must be the same.
     template <class T>
     void multiply(const Product& p, T* out, Factor<T> a, Factor<T> b, const T* add) {
+        const OneDnnShape s = general_shape<T>(p, a.transposed, b.transposed);
         if constexpr (std::is_same_v<T, bfloat16>) {
-            if (!pack_bf16 && multiply_bf16(p, out, a, b, add)) return;
+            if (const OneDnnProduct* const product = pack_bf16 || p.alpha == 0 ? nullptr : find(s)) {
+                // out holds `add` when a product begins, so that the sum is rounded once.
+                if (p.beta != 0) simt::copy_on_device(out, add, p.batch * p.M * p.N * sizeof(T), nullptr);
+                // oneDNN multiplies one matrix after the other.
+                for (size_t i = 0; i < p.batch; i++)
+                    product->run(stream, out + i * p.M * p.N, a.values + i * p.M * p.K,
+                                 b.values + i * p.K * p.N, nullptr, workspace);
+                return;
+            }
         }
-        const GeneralProduct<T> general{p.alpha, p.beta, add, p.batch, p.symmetric};
-        packed_product(out, {a.values, a.transposed ? p.M : p.K, a.transposed},
-                       {b.values, b.transposed ? p.K : p.N, b.transposed}, static_cast<const T*>(nullptr),
-                       p.M, p.N, p.K, false, scratch(packed_product_scratch_bytes(), {p.M, p.K, p.N}),
-                       &general);
-    }
-
-    // oneDNN multiplies one matrix after the other. Returns false, and computes nothing, if it has no fast
-    // product.
-    bool multiply_bf16(const Product& p, bfloat16* out, Factor<bfloat16> a, Factor<bfloat16> b,
-                       const bfloat16* add) {
-        if (p.alpha == 0) return false;
-        const GeneralShape shape{p.M, p.N, p.K, a.transposed, b.transposed, p.alpha, p.beta};
-        auto found = general_products.find(shape);
-        if (found == general_products.end()) {
-            const auto description = describe(shape);
-            if (!description) return false;
-            found = general_products.emplace(shape, description).first;
-        }
-        const OneDnnProduct& product = found->second;
-        if (product.scratch_bytes() > workspace_bytes) return false;
-        if (p.beta != 0) simt::copy_on_device(out, add, p.batch * p.M * p.N * sizeof(bfloat16), nullptr);
-        for (size_t i = 0; i < p.batch; i++)
-            product.run(stream, out + i * p.M * p.N, a.values + i * p.M * p.K, b.values + i * p.K * p.N,
-                        nullptr, workspace);
-        return true;
+        multiply_packed(s, out, a.values, b.values, static_cast<const T*>(nullptr),
+                        {p.alpha, p.beta, add, p.batch, p.symmetric});
     }
 
     template <class T, class Result>
-    void multiply_packed(Form form, Result* dst, const T* a, const T* b, const T* bias,
-                         const Shape& s) const {
-        void* const own = scratch(packed_product_scratch_bytes(), s);
-        switch (form) {
-            case Form::forward:
-            case Form::forward_bias:
-                return packed_product(dst, {a, s.C, false}, {b, s.C, true}, bias, s.N, s.OC, s.C, false, own);
-            case Form::backward_input:
-                return packed_product(dst, {a, s.OC, false}, {b, s.C, false}, bias, s.N, s.C, s.OC, false,
-                                      own);
-            default:
-                return packed_product(dst, {a, s.OC, true}, {b, s.C, false}, bias, s.OC, s.C, s.N,
-                                      form == Form::backward_weight_add, own);
+    void multiply_packed(const OneDnnShape& s, Result* dst, const T* a, const T* b, const T* bias,
+                         const std::type_identity_t<GeneralProduct<Result>>& general) const {
+        const Operand<T> op_a{a, s.transposed_a ? s.M : s.K, s.transposed_a},
+            op_b{b, s.transposed_b ? s.K : s.N, s.transposed_b};
+        void* const space = scratch(packed_product_scratch_bytes(), s);
+        if constexpr (std::is_same_v<T, bfloat16>) {
+            if (multiplies_pairs(s)) {
+                packed_pairs_product(dst, op_a, op_b, bias, s.M, s.N, s.K, space, general);
+                return;
+            }
         }
+        packed_product(dst, op_a, op_b, bias, s.M, s.N, s.K, space, general);
     }
 };
 
 Gemm::Gemm(Options options) : state_(std::make_unique<State>()) {
-    CHECK(options.bf16 != OnCpu::library || describe<bfloat16>(Form::forward, {16, 16, 16}),
+    CHECK(options.bf16 != OnCpu::library || describe(forward_shape<bfloat16>(16, 16, 16, false)),
           "gemm: oneDNN has no bf16 products for this processor; pack them");
     const auto packs = [](OnCpu choice, bool faster) {
         return choice == OnCpu::packed || (choice == OnCpu::automatic && faster);
     };
     state_->pack_fp32 = packs(options.fp32, packed_is_faster<float>());
+    state_->pack_slow_fp32 = options.fp32 == OnCpu::automatic && simt::cpu_multiply_adds;
     state_->pack_bf16 = packs(options.bf16, packed_is_faster<bfloat16>());
+    state_->pack_slow_bf16 = options.bf16 == OnCpu::automatic;
     state_->multiply_int8 = packs(options.int8, int8_is_faster());
 }
 Gemm::~Gemm() = default;
@@ -237,8 +207,11 @@ size_t Gemm::workspace_bytes(size_t N, size_t C, size_t OC) {
     // oneDNN needs its scratch only if it multiplies. Where it would widen bf16, that scratch has the size of
     // whole matrices: 25 GB for 64 x 1024 tokens of GPT-2 124M.
     if (packed_is_faster<T>()) return bytes;
-    for (const Form form : all_forms) {
-        if (const auto description = describe<T>(form, {N, C, OC}))
+    for (const OneDnnShape& shape :
+         {forward_shape<T>(N, C, OC, false), forward_shape<T>(N, C, OC, true),
+          backward_input_shape<T>(N, C, OC), backward_weight_shape<T>(N, C, OC, false),
+          backward_weight_shape<T>(N, C, OC, true)}) {
+        if (const auto description = describe(shape))
             bytes = std::max(bytes, description.scratchpad_desc().get_size());
     }
     return bytes;
@@ -254,8 +227,8 @@ template <class T>
 void Gemm::forward(T* out, const T* inp, const T* weight, const T* bias, size_t N, size_t C, size_t OC,
                    stream_t stream, Activation activation, T* pre_activation) {
     const bool activates = activation != Activation::none;
-    state_->multiply(bias ? Form::forward_bias : Form::forward, activates ? pre_activation : out, inp, weight,
-                     bias, {N, C, OC});
+    state_->multiply(forward_shape<T>(N, C, OC, bias != nullptr), activates ? pre_activation : out, inp,
+                     weight, bias);
     if (activates) gemm_activation_forward(activation, out, pre_activation, N * OC, stream);
 }
 
@@ -289,7 +262,7 @@ void Gemm::forward_int8(T* out, const T* inp, Int8Weight weight, const T* bias, 
 template <class T>
 void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, size_t C, size_t OC,
                           stream_t stream, Activation activation, const T* pre_activation) {
-    state_->multiply<T>(Form::backward_input, dinp, dout, weight, nullptr, {N, C, OC});
+    state_->multiply(backward_input_shape<T>(N, C, OC), dinp, dout, weight);
     if (activation != Activation::none)
         gemm_activation_backward(activation, dinp, dinp, pre_activation, N * C, stream);
 }
@@ -297,9 +270,8 @@ void Gemm::backward_input(T* dinp, const T* dout, const T* weight, size_t N, siz
 template <class T>
 void Gemm::backward_weight(float* dweight, float* dbias, const T* dout, const T* inp, size_t N, size_t C,
                            size_t OC, bool accumulate, stream_t stream) {
-    const Shape shape{N, C, OC};
-    state_->multiply<T>(accumulate ? Form::backward_weight_add : Form::backward_weight, dweight, dout, inp,
-                        nullptr, shape);
+    const OneDnnShape shape = backward_weight_shape<T>(N, C, OC, accumulate);
+    state_->multiply(shape, dweight, dout, inp);
     if (dbias)
         gemm_bias_gradient(dbias, dout, N, OC,
                            state_->scratch(gemm_bias_gradient_scratch_bytes<T>(N, OC), shape), stream);
@@ -318,7 +290,7 @@ size_t Gemm::product_workspace_bytes(size_t M, size_t N, size_t K) {
         for (const bool transposed_b : {false, true}) {
             for (const float factor : {0.0f, 2.0f}) {
                 if (const auto description =
-                        describe({M, N, K, transposed_a, transposed_b, 1 + factor, factor}))
+                        describe(general_shape<T>({M, N, K, 1 + factor, factor}, transposed_a, transposed_b)))
                     bytes = std::max(bytes, description.scratchpad_desc().get_size());
             }
         }

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "kernels/gemm/packed_product.h"
+#include "kernels/simt/cpu_lanes.h"
 #include "kernels/simt/int8_words.h"
 
 namespace int8_product_detail {
@@ -134,8 +135,9 @@ void tile_product(float* sums, const TileGroup* groups, size_t count, const int3
             UNROLL_REGISTERS
             for (int v = 0; v < V; v++) {
                 float* const sum = sums + row * tile_columns + v * lanes;
-                const Lanes product = group->scales[row] * __builtin_convertvector(c[row][v], Lanes);
-                packed::put(sum, first ? product : packed::widen(sum) + product);
+                packed::put(
+                    sum, simt::fused(Lanes{} + group->scales[row], __builtin_convertvector(c[row][v], Lanes),
+                                     first ? Lanes{} : packed::widen(sum)));
             }
         }
     }
@@ -169,9 +171,13 @@ void block_product(Scratch& own, const Operands<T>& p, size_t m, size_t n, size_
                     tile_product<V>(sums, groups, count, own.weights, k == 0);
                     for (size_t r = row; last && r < std::min(row + tile_rows, m + rows); r++) {
                         const float* const sum = sums + (r - row) * tile_columns;
-                        for (size_t i = 0; i < width; i++) {
-                            const float bias = p.bias ? static_cast<float>(p.bias[column + i]) : 0.0f;
-                            p.out[r * p.OC + column + i] = T(sum[i] * p.scales[column + i] + bias);
+                        for (size_t i = 0; i < width; i += lanes) {
+                            const size_t at = column + i, left = width - i;
+                            const Lanes bias = p.bias ? packed::widen(p.bias + at, left) : Lanes{};
+                            packed::put(
+                                p.out + r * p.OC + at,
+                                simt::fused(packed::widen(p.scales + at, left), packed::widen(sum + i), bias),
+                                left);
                         }
                     }
                     // with a single range of C the sums of one tile are used again
@@ -200,7 +206,7 @@ void int8_product(T* out, const T* inp, const int8_t* weights, const float* scal
     auto* const thread_scratch = static_cast<Scratch*>(scratch);
     auto* const groups = reinterpret_cast<TileGroup*>(thread_scratch + omp_get_max_threads());
     const Operands<T> operands{out, groups, weights, scales, bias, C, OC};
-    const packed::BlockSize size = packed::block_size(N, OC, 1);
+    const packed::BlockSize size = packed::block_size(N, OC, 1, {block_rows, block_columns});
     const size_t across = simt::ceil_div(OC, size.columns), blocks = simt::ceil_div(N, size.rows) * across;
 #pragma omp parallel
     {

@@ -2,6 +2,7 @@
 //   that calls allocate nothing of ours.
 #pragma once
 #include <dnnl.hpp>
+#include <string_view>
 #include <vector>
 
 #include "kernels/simt/bfloat16.h"
@@ -67,7 +68,37 @@ typename Matmul::primitive_desc onednn_matmul(const dnnl::engine& engine, const 
     }
 }
 
-// dst = (or +=) src weights + bias as the description says, for any matrices of its shapes.
+// dst (M, N) = alpha (op(src) (M, K) op(weights) (K, N) + bias (N)) + beta dst, rounded once
+struct OneDnnShape {
+    dnnl::memory::data_type type, result;  // of src, weights and bias; of dst
+    size_t M, N, K;
+    bool transposed_a = false, transposed_b = false;  // op transposes what lies in memory
+    bool bias = false;
+    float alpha = 1, beta = 0;
+    // Refuses oneDNN's reference loop, which takes hundreds of times as long as its other products.
+    bool fast_only = false;
+    auto operator<=>(const OneDnnShape&) const = default;
+};
+
+// The result is empty if oneDNN cannot compute it on this machine.
+inline dnnl::matmul::primitive_desc describe(const OneDnnShape& s) {
+    // alpha (product + beta / alpha dst): oneDNN 2.6 has a factor before the sum in its reference loop only.
+    dnnl::post_ops operations;
+    if (s.beta != 0) operations.append_sum(s.beta / s.alpha);
+    if (s.alpha != 1) onednn_append_factor(operations, s.alpha);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    attributes.set_post_ops(operations);
+    auto description = onednn_matmul(onednn_cpu(), onednn_matrix(s.M, s.K, s.type, s.transposed_a),
+                                     onednn_matrix(s.K, s.N, s.type, s.transposed_b),
+                                     s.bias ? onednn_matrix(1, s.N, s.type) : dnnl::memory::desc(),
+                                     onednn_matrix(s.M, s.N, s.result), attributes);
+    if (s.fast_only && description && std::string_view(description.impl_info_str()).starts_with("ref"))
+        return {};
+    return description;
+}
+
+// The product that a description describes, for any matrices of its shape.
 class OneDnnProduct {
 public:
     explicit OneDnnProduct(const dnnl::matmul::primitive_desc& description)

@@ -1,6 +1,6 @@
 // bf16_pairs.h: sum + low(x) low(y) + high(x) high(y) in every lane, whose words hold two bfloat16 each
-//   Processors with AVX512_BF16 have one instruction for it. On others it is plain arithmetic of the same
-//   meaning, with which tests run.
+//   Processors with AVX512_BF16 have one instruction for it, which takes numbers below 2^-126 for zero. On
+//   others it is plain arithmetic of the same meaning, with which tests run.
 #pragma once
 #include <cstdint>
 #ifdef __AVX512BF16__

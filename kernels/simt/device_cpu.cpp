@@ -153,6 +153,12 @@ void select_device(int local_rank, int local_size) {
         threads = std::min(threads, static_cast<size_t>(omp_get_max_threads()));
     omp_set_dynamic(0);
     omp_set_num_threads(static_cast<int>(threads));
+    // OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS may give fewer. oneDNN divides a product among as many
+    // threads as it expects, and would leave parts of it uncomputed.
+#pragma omp parallel
+#pragma omp single
+    threads = static_cast<size_t>(omp_get_num_threads());
+    omp_set_num_threads(static_cast<int>(threads));
 #pragma omp parallel
     {
         // With fewer threads than cores, the system knows better which cores are free.

@@ -22,6 +22,39 @@ __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, c
     for (int i = 0; i < N; i++) sum[i] += factor * v[i];
 }
 
+#ifndef __CUDACC__
+namespace detail {
+// Keeps x in a register. With AVX2 g++ 12 would read it from memory again for each of its uses.
+__forceinline__ void in_register([[maybe_unused]] Native& x) {
+#ifdef __AVX__
+    asm("" : "+v"(x));
+#endif
+}
+}  // namespace detail
+#endif
+
+// sums[r] += factors[r * stride] * v
+template <int Rows, int N>
+__device__ __forceinline__ void multiply_add(Vec<float, N> (&sums)[Rows], const float* factors, int stride,
+                                             const Vec<float, N>& v) {
+#ifndef __CUDACC__
+    using namespace detail;
+    if constexpr (N % native_lanes == 0) {
+        UNROLL_REGISTERS
+        for (int i = 0; i < N; i += native_lanes) {
+            Native part = *reinterpret_cast<const Native*>(v.x + i);
+            in_register(part);
+            UNROLL_REGISTERS
+            for (int r = 0; r < Rows; r++)
+                *reinterpret_cast<Native*>(sums[r].x + i) += factors[r * stride] * part;
+        }
+        return;
+    }
+#endif
+    UNROLL
+    for (int r = 0; r < Rows; r++) multiply_add(sums[r], factors[r * stride], v);
+}
+
 // sum += a * b, element by element. If the sum is shorter than a and b (S < N), its element i adds up
 // the products i, i + S, i + 2 S, ...
 template <int S, int N>

@@ -82,14 +82,15 @@ __forceinline__ detail::Native larger(const detail::Native& a, const detail::Nat
 
 // combine(a, b) on elements i and i + N / 2, then the same with the halves of the result, until one is left.
 template <int N, class Combine>
-__device__ __forceinline__ float fold(Vec<float, N> v, Combine combine) {
+__device__ __forceinline__ float fold(const Vec<float, N>& all, Combine combine) {
 #ifndef __CUDACC__
     if constexpr (N % detail::native_lanes == 0) {
         detail::Native folded;
-        detail::fold_to_native(folded, v, combine);
+        detail::fold_to_native(folded, all, combine);
         return detail::fold_lanes<detail::native_lanes>(folded, combine);
     }
 #endif
+    Vec<float, N> v = all;
     UNROLL
     for (int half = N / 2; half > 0; half /= 2) {
         UNROLL

@@ -28,7 +28,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Strings = std::vector<std::string>;
 
-constexpr double short_time = 0.2, long_time = 60;
+// Seconds. A busy machine may interrupt a process for tenths of one.
+constexpr double short_time = 0.6, long_time = 60;
 // These settings say how the imitated NCCL functions below behave.
 bool abort_hangs = false;
 ncclResult_t result_of_meeting = ncclSuccess;
@@ -211,13 +212,13 @@ TEST(CommunicatorNccl, LeavingWaitsForTheOthersButNotAfterAnError) {
             const Values values;
             auto communicator = self.join();
             communicator->begin(values.all_reduce(), nullptr);
-            if (self.process.rank == 1) pass(0.5);
+            if (self.process.rank == 1) pass(2);
             const auto begin = Clock::now();
             try {
                 const auto leaving = std::move(communicator);
                 if (fails) throw Error("an error of this process");
             } catch (const Error&) {}
-            const bool waited = Clock::now() - begin > std::chrono::milliseconds(300);
+            const bool waited = Clock::now() - begin > std::chrono::seconds(1);
             if (self.process.rank == 0 && waited == fails) return fails ? "it waited" : "it did not wait";
             return fails || values.first() == 2 ? "" : "the operation did not run";
         });
@@ -274,7 +275,7 @@ void expect_end(const std::string& result, const std::string& expected) {
     EXPECT_EQ(result, "1: test_communicator_nccl: rank 0: " + expected + "\n");
 }
 const std::string timeout =
-    " has not finished for 0.2 s (--comm-timeout); another process has ended, hangs or is that slow";
+    " has not finished for 0.6 s (--comm-timeout); another process has ended, hangs or is that slow";
 
 TEST(CommunicatorNccl, AnAbortThatHangsEndsTheProcess) {
     expect_end(in_processes(1,
@@ -284,7 +285,7 @@ TEST(CommunicatorNccl, AnAbortThatHangsEndsTheProcess) {
                                 communicator->abort_operations();
                                 return "";
                             })[0],
-               "ncclCommAbort has not finished for 0.2 s, after an error of this process");
+               "ncclCommAbort has not finished for 0.6 s, after an error of this process");
 }
 
 TEST(CommunicatorNccl, AProcessOfItsOwnNeedsNoNccl) {
@@ -349,7 +350,7 @@ TEST(CommunicatorNccl, AnOperationThatTakesTooLongEndsTheProcessWhereverItHangs)
         communicator->wait(communicator->begin(values.all_reduce(), nullptr), nullptr);
         simt::stream_synchronize(nullptr);
         if (self.process.rank == 1) {
-            pass(1);
+            pass(3);
             _exit(0);
         }
         communicator->begin({Collective::reduce_scatter, values.memory.data(), 32, Collective::fp32},

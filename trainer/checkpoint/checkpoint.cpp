@@ -198,8 +198,8 @@ void check_free_space(const std::string& folder, size_t bytes) {
     const std::optional<size_t> free = free_bytes(folder);
     const double needed = space_of_checkpoints(bytes, 1);
     if (free && static_cast<double>(*free) < needed)
-        throw Error(fmt::format("{}: {:.1f} MiB are free, but a checkpoint needs {:.1f} MiB", folder,
-                                static_cast<double>(*free) / 0x1p20, needed / 0x1p20));
+        throw Error(fmt::format("{}: {} are free, but a checkpoint needs {}", folder, readable(*free),
+                                readable(needed)));
 }
 
 void write_checkpoint_files(const std::string& folder, const ModelConfig& config, const Tokenizer& tokenizer,

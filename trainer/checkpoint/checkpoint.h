@@ -25,7 +25,6 @@
 
 #include "system/host_allocator.h"
 #include "trainer/checkpoint/training_state.h"
-#include "trainer/data/data_loader.h"  // HostAllocator
 #include "trainer/engine/model.h"
 #include "trainer/models/hugging_face_reader.h"
 #include "trainer/models/model_file.h"

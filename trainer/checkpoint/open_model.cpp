@@ -31,7 +31,7 @@ static std::string newest_of_trainer(const std::string& folder) {
 
 static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
     if (is_checkpoint_folder(path)) {
-        check_model_files(path);
+        whole_checkpoint(path, CheckpointFiles::model);
         return open_hugging_face_model(path);
     }
     if (const std::string newest = newest_of_trainer(path);
@@ -50,7 +50,8 @@ static std::unique_ptr<ModelFile> open_folder(const std::string& path) {
           "{}: has no config.json; expected the folder of a Hugging Face GPT-2, Llama, Qwen3 or nanochat, a "
           "run or a checkpoint",
           path);
-    const std::string checkpoint = newest_checkpoint(path).path;
+    const std::string checkpoint =
+        newest_checkpoint(path, note_on_stderr, CheckpointNames::final_only, CheckpointFiles::model).path;
     CHECK(!checkpoint.empty(), "{}: is the folder of a run that has no checkpoint yet", path);
     return open_hugging_face_model(checkpoint);
 }
@@ -63,7 +64,7 @@ static std::unique_ptr<ModelFile> open_best(const std::string& run) {
           "--best: no checkpoint of {} has a validation loss; expected a run whose --val-every divides its "
           "--checkpoint-every",
           run);
-    whole_checkpoint(*checkpoint);
+    whole_checkpoint(*checkpoint, CheckpointFiles::model);
     return open_hugging_face_model(*checkpoint);
 }
 

@@ -1,7 +1,7 @@
 // open_model.h: opens a trained model by its path, which may be:
-//   a checkpoint of ours        a Hugging Face model with a state.json, by which every file in it must be
-//                               whole
-//   a run's folder              its newest whole checkpoint
+//   a checkpoint of ours        a Hugging Face model with a state.json, by which every file in it but the
+//                               optimizer's must be whole
+//   a run's folder              its newest checkpoint that is whole in this sense
 //   a Hugging Face model        model.safetensors, or the shards that model.safetensors.index.json names
 //                               (hugging_face_reader.h)
 //   a .bin of llm.c             llmc_model.h

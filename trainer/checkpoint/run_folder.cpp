@@ -82,7 +82,8 @@ std::vector<CheckpointFolder> checkpoint_folders(const std::string& run_folder, 
     return found;
 }
 
-NewestCheckpoint newest_checkpoint(const std::string& run_folder, const Note& note, CheckpointNames names) {
+NewestCheckpoint newest_checkpoint(const std::string& run_folder, const Note& note, CheckpointNames names,
+                                   CheckpointFiles which) {
     NewestCheckpoint newest;
     std::vector<CheckpointFolder> folders = checkpoint_folders(run_folder, names);
     for (; !folders.empty(); folders.pop_back()) {
@@ -93,7 +94,7 @@ NewestCheckpoint newest_checkpoint(const std::string& run_folder, const Note& no
             note(fmt::format("the checkpoint of step {} is passed over: {}", folder.step, error.what()));
         };
         try {
-            newest.state = whole_checkpoint(folder.path);
+            newest.state = whole_checkpoint(folder.path, which);
             newest.path = folder.path;
             return newest;
         } catch (const AccessError&) { throw; } catch (const ReadError& error) {

@@ -50,11 +50,13 @@ struct NewestCheckpoint {
     // not read
     std::vector<SetAside> passed_over;
 };
-// Verifies all checksums (seconds for billions of parameters). Notes the reason for each checkpoint that is
-// passed over; a temporary folder that is not whole is none. UsageError if there are checkpoints but none is
-// whole. AccessError if the system denies access to one (EACCES, EMFILE, ...), because it may be whole.
+// Verifies the checksums of these files (seconds for billions of parameters). Notes the reason for each
+// checkpoint that is passed over; a temporary folder that is not whole is none. UsageError if there are
+// checkpoints but none is whole. AccessError if the system denies access to one (EACCES, EMFILE, ...),
+// because it may be whole.
 NewestCheckpoint newest_checkpoint(const std::string& run_folder, const Note& note = note_on_stderr,
-                                   CheckpointNames names = CheckpointNames::final_only);
+                                   CheckpointNames names = CheckpointNames::final_only,
+                                   CheckpointFiles which = CheckpointFiles::all);
 
 // The checkpoint with the lowest validation loss, the newest of several; std::nullopt if no finite loss was
 // measured. Only state.json is read; a checkpoint whose state.json is unreadable is ignored.

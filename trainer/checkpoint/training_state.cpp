@@ -133,27 +133,18 @@ TrainingState read_state(const std::string& folder) {
     return reading(path, [&] { return state_of(path, state_object(path)); });
 }
 
-static void check_files(const std::string& folder, const json& object, bool with_optimizer) {
-    for (const auto& [name, file] : object.at("files").items()) {
-        if (!with_optimizer && name.starts_with("optimizer_")) continue;
-        check_file(folder, name, whole_number<size_t>(file.at("bytes")),
-                   file.at(checksum_key).get<std::string>());
-    }
-}
-
-TrainingState whole_checkpoint(const std::string& folder) {
+TrainingState whole_checkpoint(const std::string& folder, CheckpointFiles which) {
     const std::string path = folder + "/" + state_file_name;
     return reading(path, [&] {
         const json object = state_object(path);
         TrainingState state = state_of(path, object);
-        check_files(folder, object, true);
+        for (const auto& [name, file] : object.at("files").items()) {
+            if (which == CheckpointFiles::model && name.starts_with("optimizer_")) continue;
+            check_file(folder, name, whole_number<size_t>(file.at("bytes")),
+                       file.at(checksum_key).get<std::string>());
+        }
         return state;
     });
-}
-
-void check_model_files(const std::string& folder) {
-    const std::string path = folder + "/" + state_file_name;
-    reading(path, [&] { check_files(folder, state_object(path), false); });
 }
 
 void write_state(const std::string& folder, const TrainingState& state) {

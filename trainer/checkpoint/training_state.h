@@ -46,13 +46,16 @@ void write_state(const std::string& folder, const TrainingState& state);
 // validation loss, if it was measured. The file is replaced as a whole or, with an Error, not at all.
 void add_evaluation(const std::string& folder, const std::optional<double>& val_loss);
 
-// Reads state.json in a checkpoint's folder. whole_checkpoint also verifies that every other file is there
-// and has its size and checksum. A one-line UsageError names a file that is missing or damaged. AccessError
-// or ReadError (file_access.h) if a file cannot be examined, which does not mean that it is damaged.
+// Which of a checkpoint's files must be whole. A model can be opened without the optimizer's, which may have
+// been removed; a run cannot be resumed without them.
+enum class CheckpointFiles { all, model };
+
+// Reads state.json in a checkpoint's folder. whole_checkpoint also verifies that these other files are there
+// and have their sizes and checksums. A one-line UsageError names a file that is missing or damaged.
+// AccessError or ReadError (file_access.h) if a file cannot be examined, which does not mean that it is
+// damaged.
 TrainingState read_state(const std::string& folder);
-TrainingState whole_checkpoint(const std::string& folder);
-// Verifies the files of the model alone: the optimizer's may have been removed.
-void check_model_files(const std::string& folder);
+TrainingState whole_checkpoint(const std::string& folder, CheckpointFiles which = CheckpointFiles::all);
 
 // Parses the bytes of a state.json; path is for messages only.
 TrainingState parse_state(const std::string& path, std::string_view bytes);

@@ -10,7 +10,6 @@
 #include "trainer/command_line/config_file.h"
 #include "trainer/command_line/help_text.h"
 #include "trainer/command_line/near_names.h"
-#include "trainer/engine/dtype.h"
 
 namespace {
 
@@ -116,8 +115,6 @@ bool print_for_shell(const CLI::App& app, const char* const* argv) {
 
 }  // namespace
 
-std::string to_string(DType dtype) { return name_of(dtypes, dtype); }
-
 std::string joined(const std::vector<std::string>& words, const std::string& between) {
     std::string text;
     for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
@@ -184,28 +181,28 @@ CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std:
     return app.add_option(names, target, help)->type_name(kind)->default_str("");
 }
 
-CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target,
-                      const std::vector<std::string>& words, const std::string& help) {
-    const std::string choices = joined(words, "|");
-    const auto set = [&target, words, choices, option = name_in_errors(names)](const std::string& text) {
-        if (std::find(words.begin(), words.end(), text) == words.end())
-            throw UsageError(refusal_of(option, text, choices));
+static CLI::Option* add_known(CLI::App& app, const std::string& names, std::string& target,
+                              const std::vector<std::string>& words, bool files_too,
+                              const std::string& help) {
+    const std::string choices = joined(words, "|") + (files_too ? "|FILE" : "");
+    const auto set = [=, &target, option = name_in_errors(names)](const std::string& text) {
+        std::error_code absent;
+        const bool known = std::find(words.begin(), words.end(), text) != words.end() ||
+                           (files_too && std::filesystem::exists(text, absent));
+        if (!known) throw UsageError(refusal_of(option, text, choices));
         target = text;
     };
     return add_parsed(app, names, choices, target, set, help);
 }
 
+CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& target,
+                      const std::vector<std::string>& words, const std::string& help) {
+    return add_known(app, names, target, words, false, help);
+}
+
 CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target,
                               const std::vector<std::string>& words, const std::string& help) {
-    const std::string choices = joined(words, "|") + "|FILE";
-    const auto set = [&target, words, choices, option = name_in_errors(names)](const std::string& text) {
-        const bool known = std::find(words.begin(), words.end(), text) != words.end();
-        std::error_code absent;
-        if (!known && !std::filesystem::exists(text, absent))
-            throw UsageError(refusal_of(option, text, choices));
-        target = text;
-    };
-    return add_parsed(app, names, choices, target, set, help);
+    return add_known(app, names, target, words, true, help);
 }
 
 size_t parse_bytes(const std::string& option, const std::string& text) {

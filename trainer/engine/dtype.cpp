@@ -1,6 +1,12 @@
 #include "trainer/engine/dtype.h"
 
+#include <algorithm>
+
 #include "system/error.h"
+
+std::string to_string(DType dtype) {
+    return std::ranges::find(dtypes, dtype, [](const auto& named) { return named.second; })->first;
+}
 
 void check_dtype(DType dtype, const simt::DeviceInfo& device) {
     const int capability = device.compute_capability;

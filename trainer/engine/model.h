@@ -160,6 +160,7 @@ private:
     float *losses_ = nullptr, *eval_loss_ = nullptr;
     StepSums* step_sums_ = nullptr;  // on the device
     std::byte* gemm_workspace_ = nullptr;
+    size_t gemm_workspace_bytes_ = 0;
 
     StepGraphs graphs_;
     OptimizerOptions captured_{};  // the options that the update's graph was captured with, lr excepted

@@ -70,7 +70,8 @@ void Model<T>::reserve() {
     memory_.activations.reserve(step_sums_, 1);
     memory_.activations.reserve(eval_loss_, 1);
     if (decoder_) decoder_->reserve(memory_.activations);
-    memory_.workspace.reserve(gemm_workspace_, gemm_workspace_bytes());
+    gemm_workspace_bytes_ = gemm_workspace_bytes();
+    memory_.workspace.reserve(gemm_workspace_, gemm_workspace_bytes_);
 }
 
 // The largest workspace that any matrix product of the step, or of a prompt, needs.
@@ -106,7 +107,7 @@ void Model<T>::allocate(Communicator* communicator) {
     for (TensorId id = 0; decoder_ && id < table_.tensors().size(); id++)
         decoder_->state().weights[id].values = parameters_.value(id);
     context_.gemm = std::make_unique<Gemm>(Gemm::Options{.tf32 = o.tf32});
-    context_.gemm->use_workspace(gemm_workspace_, gemm_workspace_bytes());
+    context_.gemm->use_workspace(gemm_workspace_, gemm_workspace_bytes_);
     parameters_.initialise();
     update_.clear();
     gradients_.clear();

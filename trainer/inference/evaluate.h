@@ -13,7 +13,6 @@
 #include "trainer/data/hellaswag.h"
 #include "trainer/data/input_fault.h"
 #include "trainer/distributed/communicator.h"
-#include "trainer/distributed/single_process.h"
 #include "trainer/engine/model.h"
 
 struct Evaluation {
@@ -124,22 +123,4 @@ std::optional<HellaSwagResult> evaluate(Model<T>& model, HellaSwag& hellaswag, C
     const auto scores = score_endings(model, hellaswag, communicator, stop);
     if (!scores) return std::nullopt;
     return count_right(hellaswag.examples(), *scores);
-}
-
-// The same for a single process.
-template <class T>
-auto score_endings(Model<T>& model, HellaSwag& hellaswag, const StopRequested& stop) {
-    SingleProcess alone;
-    return score_endings(model, hellaswag, alone, stop);
-}
-template <class T>
-auto evaluate(Model<T>& model, HellaSwag& hellaswag, const StopRequested& stop) {
-    SingleProcess alone;
-    return evaluate(model, hellaswag, alone, stop);
-}
-template <class T>
-auto evaluate(Model<T>& model, ValidationLoader& loader, const std::vector<int>& text_bytes,
-              const StopRequested& stop) {
-    SingleProcess alone;
-    return evaluate(model, loader, text_bytes, alone, stop);
 }

@@ -1,8 +1,8 @@
 // generate.h: generates several texts at a time from one prompt, of any length.
-//   A decoder predicts what follows prefill(tokens), and then what follows step(tokens), which takes a token
-//   of every text; draw() returns tokens (trainer/engine/decoder.h). When texts have outgrown the window,
-//   every token takes a prefill over the last ones: position embeddings are absolute, so all keys and values
-//   change when the window moves.
+//   A decoder of samples() texts predicts what follows prefill(tokens), and then what follows step(tokens),
+//   which takes a token of every text; draw() returns tokens (trainer/engine/decoder.h). When texts have
+//   outgrown the window of max_tokens() that it reads, every token takes a prefill over the last ones:
+//   position embeddings are absolute, so all keys and values change when the window moves.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -14,11 +14,9 @@
 #include "system/error.h"
 
 struct GenerateOptions {
-    int samples = 1;
     int max_tokens = 256;   // new tokens of a text, without the prompt
-    int context = INT_MAX;  // tokens of prompt and text together that the decoder can hold
+    int context = INT_MAX;  // tokens of prompt and text together, at which a text ends
     int vocabulary = 0;     // only ids below it are drawn; a model may have more tokens than its tokenizer
-    int window = INT_MAX;   // tokens that the decoder reads at most, the last ones of a text
     std::vector<int> ends = {};  // tokens that end a text
     Sampling sampling = {};
     uint64_t seed = 0, step = 0;  // key of the random draws
@@ -51,8 +49,9 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
     CHECK(prompt.size() < static_cast<size_t>(o.context),
           "the prompt has {} tokens; expected at most {}, so that a new token fits into the context of {}",
           prompt.size(), o.context - 1, o.context);
-    const size_t samples = static_cast<size_t>(o.samples);
-    const size_t room = static_cast<size_t>(o.context) - prompt.size(),
+    const size_t samples = static_cast<size_t>(decoder.samples()),
+                 window = static_cast<size_t>(decoder.max_tokens()),
+                 room = static_cast<size_t>(o.context) - prompt.size(),
                  most = static_cast<size_t>(o.max_tokens);
 
     Generation result;
@@ -60,7 +59,7 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
     const auto prefill = [&](const GeneratedText& text) {
         std::vector<int> tokens = prompt;
         tokens.insert(tokens.end(), text.tokens.begin(), text.tokens.end());
-        const size_t read = std::min(tokens.size(), static_cast<size_t>(o.window));
+        const size_t read = std::min(tokens.size(), window);
         decoder.prefill({tokens.end() - static_cast<std::ptrdiff_t>(read), tokens.end()});
     };
     std::vector<int> last(samples);  // 0 for a text that has ended
@@ -72,10 +71,10 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
             return decoder.draw(o.sampling, {.seed = o.seed, .step = o.step, .index = index, .sample = first},
                                 count, o.vocabulary);
         };
-        if (index == 0 || prompt.size() + index <= static_cast<size_t>(o.window)) {
+        if (index == 0 || prompt.size() + index <= window) {
             if (index == 0) prefill({});  // for all texts
             else decoder.step(last);
-            last = draw(0, o.samples);
+            last = draw(0, decoder.samples());
         } else {
             for (size_t k = 0; k < samples; k++) {
                 if (result.texts[k].ending != Ending::stopped) continue;

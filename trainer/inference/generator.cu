@@ -61,7 +61,8 @@ void Generator<T>::reserve() {
     decoder_.reserve(memory_.activations);
     if (g.options.int8 || !std::is_same_v<T, float>) memory_.workspace.reserve(staging_, block_floats_);
     if (g.options.int8) memory_.workspace.reserve(g.int8_scratch, g.int8_scratch_bytes);
-    memory_.workspace.reserve(gemm_workspace_, decoder_.gemm_workspace_bytes());
+    gemm_workspace_bytes_ = decoder_.gemm_workspace_bytes();
+    memory_.workspace.reserve(gemm_workspace_, gemm_workspace_bytes_);
 }
 
 template <class T>
@@ -78,7 +79,7 @@ void Generator<T>::allocate() {
     }
     family_->allocated();
     context_.gemm = std::make_unique<Gemm>(Gemm::Options{.int8 = decoder_.state().options.int8_products});
-    context_.gemm->use_workspace(gemm_workspace_, decoder_.gemm_workspace_bytes());
+    context_.gemm->use_workspace(gemm_workspace_, gemm_workspace_bytes_);
 }
 
 template <class T>

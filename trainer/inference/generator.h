@@ -40,6 +40,7 @@ private:
     size_t block_floats_ = 0;   // rows that are loaded at a time; one of the longest, or more
     float* staging_ = nullptr;  // fp32 weights of a block on the device, if they are converted there
     std::byte* gemm_workspace_ = nullptr;
+    size_t gemm_workspace_bytes_ = 0;
 };
 
 extern template class Generator<float>;

@@ -20,10 +20,16 @@ const FamilyDescription& family_of(const ModelConfig& config) {
     throw Error(fmt::format("no family is called {}", config.family));
 }
 
-nlohmann::json further_sizes(const ModelConfig& c) {
-    if (c.family == families().front().name) return nlohmann::json::object();
-    nlohmann::json sizes = {{"kv-heads", c.NKV},          {"hidden", c.H},          {"head-size", c.HS()},
-                            {"rope-theta", c.rope_theta}, {"norm-eps", c.norm_eps}, {"untied", !c.tied}};
+nlohmann::json sizes_of(const ModelConfig& c) {
+    nlohmann::json sizes = {
+        {"layers", c.L}, {"heads", c.NH}, {"channels", c.C}, {"context", c.context}, {"vocab", c.V}};
+    if (c.family == families().front().name) return sizes;
+    sizes.update({{"kv-heads", c.NKV},
+                  {"hidden", c.H},
+                  {"head-size", c.HS()},
+                  {"rope-theta", c.rope_theta},
+                  {"norm-eps", c.norm_eps},
+                  {"untied", !c.tied}});
     if (family_of(c).has_flag) sizes[family_of(c).name] = true;
     if (c.family == "nanochat") sizes.erase("untied");
     return sizes;

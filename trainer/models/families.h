@@ -56,8 +56,8 @@ struct FamilyDescription {
 const std::vector<FamilyDescription>& families();
 const FamilyDescription& family_of(const ModelConfig& config);
 
-// The sizes that GPT-2 does not have, by the names of options; none for GPT-2.
-nlohmann::json further_sizes(const ModelConfig& config);
+// The model's sizes by the names of their options, those that GPT-2 does not have only for other families.
+nlohmann::json sizes_of(const ModelConfig& config);
 
 // A shape by a name of --model, in which _ may stand for the colon. UsageError for another name gives the one
 // that it resembles, or lists all of them.
@@ -69,6 +69,6 @@ void check_shape(const std::string& path, const ModelConfig& config);
 // The family's table. UsageError for an impossible shape.
 TensorTable table_of(const ModelConfig& config, const TableLayout& layout = {});
 
-// The model's blocks, for Model (engine/model.h).
+// The model's blocks, for Model (engine/model.h) and Generator (inference/generator.h).
 template <class T>
 std::unique_ptr<Family<T>> make_family(const ModelConfig& config);

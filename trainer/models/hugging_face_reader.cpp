@@ -29,6 +29,8 @@ ModelConfig read_config(const std::string& path, ConfigFields& fields) {
     const FamilyDescription& family = family_of({.family = name});
     fields.set_title(family.title);
     const ModelConfig config = family.read_config(fields);
+    fields.check("quantization_config", {nullptr});
+    fields.check("auto_map", {nullptr, nlohmann::json::object()});  // the model brings its own code
     check_shape(path, config);
     return config;
 }

@@ -1,10 +1,10 @@
 // hugging_face_reader.h: opens a folder that was written by transformers' save_pretrained or by
 // hugging_face.h.
-//   config.json has ModelConfig's fields or their other names (hidden_size for n_embd). The weights are in
-//   model.safetensors, or in several files named by model.safetensors.index.json, as F32, F16, BF16 or F64,
-//   under names with or without the prefix "transformer.". lm_head.weight may be present if it equals wte,
-//   and must be present if tie_word_embeddings is false. The causal masks h.N.attn.bias and
-//   h.N.attn.masked_bias of old versions are ignored.
+//   config.json names the family (model_type; only GPT-2's may lack it), which reads the other fields. The
+//   weights are in model.safetensors, or in several files named by model.safetensors.index.json, as F32, F16,
+//   BF16 or F64, under names with or without the family's prefix. A tied model may have lm_head.weight if it
+//   equals the token embedding; an untied one must have it. Tensors without weights that old versions saved,
+//   such as causal masks, are ignored.
 #pragma once
 #include <memory>
 #include <string>

@@ -6,12 +6,8 @@
 #include <numeric>
 
 #include "system/error.h"
+#include "system/printable.h"
 #include "trainer/checkpoint/checkpoint.h"
-
-static std::string shown_bytes(double bytes) {
-    return bytes >= 10 * 0x1p30 ? fmt::format("{:.1f} GiB", bytes / 0x1p30)
-                                : fmt::format("{:.1f} MiB", bytes / 0x1p20);
-}
 
 size_t most_checkpoints(const Options& o, int from, int steps) {
     const int64_t every = o.output.checkpoint_every, saved = (steps - from + every - 1) / every;
@@ -29,11 +25,10 @@ std::string check_disk(const std::string& folder, size_t checkpoint_bytes, size_
     CHECK(one <= there,
           "--out {}: a checkpoint needs {} on the disk, which has {} free; expected room for one, or "
           "--checkpoint-every 0",
-          folder, shown_bytes(one), shown_bytes(there));
+          folder, readable(one), readable(there));
     if (count == 0 || all <= there) return "";
     return fmt::format(
         "note: up to {} checkpoints of {} need {}, but the disk of {} has {} free; when it is full, newer "
         "ones are not written",
-        count, shown_bytes(static_cast<double>(checkpoint_bytes)), shown_bytes(all), folder,
-        shown_bytes(there));
+        count, readable(checkpoint_bytes), readable(all), folder, readable(there));
 }

@@ -89,6 +89,5 @@ std::optional<GenerateCommand> parse_generate_command(int argc, const char* cons
     if (!parse(app, argc, argv, {"--prompt"})) return std::nullopt;
 
     if (greedy) c.sampling.temperature = 0;
-    check(c.sampling);
     return c;
 }

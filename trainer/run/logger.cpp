@@ -94,10 +94,10 @@ void Logger::run(const nlohmann::json& description) {
     write(line);
 }
 
-void Logger::train(int step, const StepResult& result, double lr, double ms, double mfu,
+void Logger::train(int step, const StepResult& result, double lr, double mfu,
                    const std::optional<GpuReading>& gpu) {
     if (!active_) return;
-    const double tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0;
+    const double ms = result.ms, tokens_per_second = static_cast<double>(tokens_per_step_) / ms * 1000.0;
     nlohmann::ordered_json record = {{"kind", "train"},
                                      {"step", step},
                                      {"loss", number(result.loss)},

@@ -19,11 +19,11 @@ class Logger {
 public:
     // Appends to OUT/metrics.jsonl, which may not exist yet; OUT must exist. UsageError if the file
     // cannot be written. Only rank 0 is active; the other ranks write and print nothing.
-    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active = true);
+    Logger(const std::string& out, int steps, size_t tokens_per_step, int log_every, bool active);
 
     void run(const nlohmann::json& description);
-    void train(int step, const StepResult& result, double lr, double ms, double mfu,
-               const std::optional<GpuReading>& gpu = std::nullopt);
+    void train(int step, const StepResult& result, double lr, double mfu,
+               const std::optional<GpuReading>& gpu);
     // The peak of which the MFU is a fraction from this step on; peak: with its unit.
     void mfu_peak(int step, double flops_per_second, const std::string& peak);
     void profile(int step, const nlohmann::ordered_json& report);     // report of profile.h

@@ -13,18 +13,12 @@
 #include "kernels/simt/device.h"
 #include "system/error.h"
 #include "system/note.h"
+#include "system/printable.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/engine/model.h"
 #include "trainer/models/families.h"
 #include "trainer/run/options.h"
 #include "trainer/run/replicas.h"
-
-inline std::string readable(size_t bytes) {
-    if (bytes >= size_t{1} << 60) return "over 1 EiB";
-    if (bytes >= size_t{10} << 40) return fmt::format("{:.1f} TiB", static_cast<double>(bytes) / 0x1p40);
-    if (bytes >= size_t{10} << 30) return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / 0x1p30);
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
-}
 
 // UsageError, with the expectation, if the plan needs more than the device's free memory.
 inline void check_fits(const MemoryPlan& plan, const std::string& what, const std::string& expected) {

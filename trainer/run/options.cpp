@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <set>
 
+#include "system/json_text.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/checkpoint/run_folder.h"
 #include "trainer/checkpoint/training_state.h"
@@ -107,7 +108,7 @@ nlohmann::json final_values(const CLI::App& app, const Options& o) {
         values["vector-lr"] = o.optimizer.vector_lr;
     }
     if (o.length.epochs > 0) values["epochs"] = o.length.epochs;
-    values.update(further_sizes(o.model.config));
+    values.update(sizes_of(o.model.config));
     return values;
 }
 
@@ -316,10 +317,6 @@ std::string place_of_tokenizer(const std::string& name, const std::vector<std::s
         checkpoints.front(), name));
 }
 
-std::string option_text(const nlohmann::json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
 // Decides which of a run's own options hold when it is resumed with others.
 class OwnOptions {
 public:
@@ -346,7 +343,7 @@ public:
 
 private:
     std::string before(const std::string& name) const {
-        return values_.contains(name) ? option_text(values_[name]) : "";
+        return values_.contains(name) ? plain_text(values_[name]) : "";
     }
     bool changes(const std::string& name) const {
         const auto found = given_.find(name);
@@ -392,11 +389,11 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
         if (scope->second == Scope::start) continue;
         if (value.is_array()) {
             for (const nlohmann::json& one : value)
-                words.push_back(fmt::format("--{}={}", name, option_text(one)));
+                words.push_back(fmt::format("--{}={}", name, plain_text(one)));
             continue;
         }
         const std::string text =
-            name == "tokenizer" ? place_of_tokenizer(option_text(value), checkpoints) : option_text(value);
+            name == "tokenizer" ? place_of_tokenizer(plain_text(value), checkpoints) : plain_text(value);
         const bool is_default = text.empty() || (option->second->get_items_expected_max() > 0
                                                      ? text == option->second->get_default_str()
                                                      : text == "false");

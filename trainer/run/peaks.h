@@ -24,7 +24,7 @@ struct MatmulPeak {
 };
 // NVIDIA's figure for the device. If the table has none: `measured`, in FLOP/s, or a quick measurement if
 // that is 0.
-MatmulPeak matmul_peak(const std::string& device, DType dtype, double measured = 0);
+MatmulPeak matmul_peak(const std::string& device, DType dtype, double measured);
 std::string rate_text(double flops_per_second,
                       int processes);                          // "8 x 989.4 TFLOP/s"; of one, "989.4 TFLOP/s"
 std::string to_string(const MatmulPeak& peak, int processes);  // with ", NVIDIA's figure for this GPU"

@@ -364,7 +364,6 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
                     o.optimizer.warmup,          o.optimizer.lr,
                     o.optimizer.min_lr_fraction, o.optimizer.cooldown,
                     o.optimizer.cooldown_shape};
-    run.schedule.check();
     say(training_plan(o, run.schedule, run.data, run.loader->windows()));
     if (run.schedule.warmup > run.schedule.steps) say(note_of_warmup(run.schedule));
     if (run.from.is_complete(run.schedule.steps)) {

@@ -44,10 +44,6 @@ std::vector<std::string> contents_of_run(const std::string& folder) {
     return contents;
 }
 
-std::string value_text(const json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
 // Names the checksum of texts in a run's identity.
 constexpr const char* texts_name = "train-texts";
 
@@ -205,23 +201,13 @@ ResumePoint find_resume_point(const Options& options, const Note& note) {
 }
 
 json run_identity(const Options& o, const Tokenizer& tokenizer, std::span<const TokenShard> train) {
-    json identity = {{"layers", o.model.config.L},
-                     {"heads", o.model.config.NH},
-                     {"channels", o.model.config.C},
-                     {"context", o.model.config.context},
-                     {"vocab", o.model.config.V},
-                     {"tokenizer", tokenizer.name()},
-                     {"seq-len", o.batch.seq_len},
-                     {"total-batch", o.batch.total},
-                     {"data-order", o.data.order},
-                     {"optimizer", o.values.at("optimizer")},
-                     {"seed", o.system.seed},
-                     {"train-data", identity_of(train)},
-                     {texts_name, text_identity_of(train)}};
-    if (const json further = further_sizes(o.model.config); !further.empty()) {
-        identity["family"] = o.model.config.family;
-        identity.update(further);
-    }
+    json identity = {{"tokenizer", tokenizer.name()},         {"seq-len", o.batch.seq_len},
+                     {"total-batch", o.batch.total},          {"data-order", o.data.order},
+                     {"optimizer", o.values.at("optimizer")}, {"seed", o.system.seed},
+                     {"train-data", identity_of(train)},      {texts_name, text_identity_of(train)}};
+    identity.update(sizes_of(o.model.config));
+    // Runs of GPT-2 do not write their family.
+    if (o.model.config.family != families().front().name) identity["family"] = o.model.config.family;
     return identity;
 }
 
@@ -241,7 +227,6 @@ void check_same_run(const ResumePoint& from, const json& identity, size_t train_
                     const Note& note) {
     if (from.checkpoint.empty()) return;
     std::string different;
-    // Runs of GPT-2 do not write their family.
     const auto family = [](const json& of) {
         const std::string name = of.value("family", std::string(families().front().name));
         return family_of({.family = name}).title;
@@ -255,7 +240,7 @@ void check_same_run(const ResumePoint& from, const json& identity, size_t train_
             continue;
         different +=
             fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ",
-                        name == texts_name ? "train-data" : name, value_text(value), value_text(before));
+                        name == texts_name ? "train-data" : name, plain_text(value), plain_text(before));
     }
     // Up to November 2026, each text was a file of tokens by itself.
     const char* const texts = train_texts > 1 && !is_same_data(from, identity)
@@ -275,7 +260,7 @@ void check_same_run(const ResumePoint& from, const json& identity, size_t train_
             name == "world-size" || (scope != options.scopes.end() && scope->second == Scope::training);
         if (before != value && !before.is_null() && is_training)
             changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name,
-                                   value_text(value), value_text(before));
+                                   plain_text(value), plain_text(before));
     }
     if (!changed.empty())
         note(fmt::format("changed options that affect what is computed from here on: {}", changed));

@@ -42,22 +42,6 @@ std::vector<std::string> schedule_names() {
 
 std::vector<std::string> cooldown_shapes() { return {"sqrt", "linear"}; }
 
-static void check_name(const char* what, const std::string& name, const std::vector<std::string>& names) {
-    std::string known;
-    for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
-    CHECK(std::find(names.begin(), names.end(), name) != names.end(), "unknown {} '{}'; expected {}", what,
-          name, known);
-}
-
-void Schedule::check() const {
-    check_name("schedule", shape, schedule_names());
-    check_name("shape of a cooldown", cooldown_shape, cooldown_shapes());
-    CHECK(cooldown > 0 && cooldown <= 1, "a cooldown of {} of the steps; expected a fraction up to 1",
-          cooldown);
-    CHECK(steps >= 0 && warmup >= 0, "a schedule of {} steps with {} of warmup; expected neither below 0",
-          steps, warmup);
-}
-
 double Schedule::at(int step) const {
     const double t = step - 1;
     if (t < warmup) return lr * (t + 1) / warmup;

@@ -17,6 +17,7 @@ std::vector<std::string> schedule_names();
 // The shapes of wsd's fall, as --cooldown-shape names them.
 std::vector<std::string> cooldown_shapes();
 
+// A warmup longer than the run is allowed: the rate then rises until the end.
 struct Schedule {
     std::string shape = "cosine";
     int steps = 0, warmup = 0;
@@ -24,8 +25,5 @@ struct Schedule {
     double cooldown = 0.2;
     std::string cooldown_shape = "sqrt";
 
-    // UsageError for an unknown shape or negative lengths. A warmup longer than the run is allowed: the
-    // rate then rises until the end.
-    void check() const;
     double at(int step) const;  // steps count from 1
 };

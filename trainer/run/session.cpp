@@ -30,13 +30,7 @@ nlohmann::json run_description(const Options& o, const Model<T>& model, const st
                                const MatmulPeak& peak, int steps, const ResumePoint& from) {
     nlohmann::json description = {
         {"options", o.values},
-        {"model",
-         {{"layers", o.model.config.L},
-          {"heads", o.model.config.NH},
-          {"channels", o.model.config.C},
-          {"context", o.model.config.context},
-          {"vocab", o.model.config.V},
-          {"parameters", model.table().parameters()}}},
+        {"model", {{"parameters", model.table().parameters()}}},
         {"batch",
          {{"batch_size", o.batch.size},
           {"seq_len", o.batch.seq_len},
@@ -47,13 +41,14 @@ nlohmann::json run_description(const Options& o, const Model<T>& model, const st
         {"machine", device},
         {"mfu_peak", {{"flops_per_second", peak.flops_per_second}, {"measured", peak.measured}}},
         {"versions", {{"flatgpt", version}, {"compiler", __VERSION__}}}};
-    const nlohmann::json further = further_sizes(o.model.config);
-    for (const auto& [name, value] : further.items()) {
+    const nlohmann::json sizes = sizes_of(o.model.config);
+    for (const auto& [name, value] : sizes.items()) {
         std::string key = name;
         std::ranges::replace(key, '-', '_');
         description["model"][key] = value;
-        description["model"]["family"] = o.model.config.family;
     }
+    if (o.model.config.family != families().front().name)
+        description["model"]["family"] = o.model.config.family;
     if (!from.checkpoint.empty()) description["resumed_from"] = from.step();
     return description;
 }
@@ -61,17 +56,14 @@ nlohmann::json run_description(const Options& o, const Model<T>& model, const st
 // Text drawn from the model's distribution at temperature 1. It may be longer than the context.
 template <class T>
 std::string sample_text(Model<T>& model, const Tokenizer& tokenizer, const Options& o, int step) {
-    const int start = tokenizer.end_of_text().value_or('\n');
-    Decoder<T>& decoder = model.decoder();
     std::string text;
     const auto append = [&](int, int token) {
         if (!tokenizer.ends_text(token)) text += tokenizer.token_bytes(token);
     };
-    generate(decoder, {start < o.model.config.V ? start : 0},
+    generate(model.decoder(), {tokenizer.first_token()},
              {.max_tokens = o.evaluation.sample_tokens,
               // the model's vocabulary may be larger than the tokenizer's
               .vocabulary = std::min(tokenizer.vocab_size(), o.model.config.V),
-              .window = decoder.max_tokens(),
               .ends = tokenizer.ends(),
               .seed = o.system.seed,
               .step = static_cast<uint64_t>(step)},
@@ -214,7 +206,7 @@ void Session<T>::finish_step() {
 template <class T>
 void Session<T>::log_step(int step, const StepResult& result) {
     const double peak = mfu_->peak(), mfu = mfu_->of(result.ms);
-    log_->train(step, result, run_.schedule.at(step), result.ms, mfu, gpu_->take());
+    log_->train(step, result, run_.schedule.at(step), mfu, gpu_->take());
     if (mfu_->peak() > peak) log_->mfu_peak(step, mfu_->peak(), rate_text(mfu_->peak(), options_.world_size));
     if (model_.profile().end_step(result.ms)) log_profile(step);
 }

@@ -32,6 +32,11 @@ bool Tokenizer::ends_text(int token) const {
     return std::find(all.begin(), all.end(), token) != all.end();
 }
 
+int Tokenizer::first_token() const {
+    const int token = end_of_text().value_or('\n');
+    return token < std::min(vocab_size(), model_vocabulary_) ? token : 0;
+}
+
 std::vector<Token> Tokenizer::encode(std::string_view text) {
     std::vector<Token> tokens;
     append_tokens(tokens, text, true);

@@ -64,6 +64,9 @@ public:
     // The tokens that end a generated text: those of the model's files, else the tokenizer's.
     std::vector<int> ends() const;
     bool ends_text(int token) const;
+    // The token from which a text without a prompt is generated: end_of_text(), else that of a line break in
+    // byte; 0 if the model does not have it.
+    int first_token() const;
 
     std::vector<Token> encode(std::string_view text);
     // encode(text) with the tokens that the tokenizer's post-processor puts around a single text.

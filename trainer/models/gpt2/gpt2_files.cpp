@@ -64,9 +64,7 @@ ModelConfig read_config(const ConfigFields& fields) {
     fields.check("scale_attn_by_inverse_layer_idx", {false});
     fields.check("add_cross_attention", {false});
     fields.check("pruned_heads", {nullptr, json::object()});
-    fields.check("quantization_config", {nullptr});
-    fields.check("auto_map", {nullptr, json::object()});  // the model brings its own code
-    fields.check("tie_word_embeddings", {true, false});   // the reader compares the weights
+    fields.check("tie_word_embeddings", {true, false});  // the reader compares the weights
     fields.check_number("layer_norm_epsilon", 1e-5);
     return shape;
 }

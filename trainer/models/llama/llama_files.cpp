@@ -96,8 +96,6 @@ ModelConfig read_shape(const ConfigFields& fields, std::string_view family) {
     fields.check("attention_bias", {false});
     fields.check("use_sliding_window", {false});
     fields.check("layer_types", {nullptr, json(static_cast<size_t>(shape.L), "full_attention")});
-    fields.check("quantization_config", {nullptr});
-    fields.check("auto_map", {nullptr, json::object()});  // the model brings its own code
     return complete_llama(shape);
 }
 
