@@ -24,6 +24,7 @@ FORMS = {
     "blocks": (pictures.GREEN, "blocks of 64 queries: oneDNN"),
 }
 # FLOPs of forward and backward in units of T^2 HS, for each head: a whole product of T, T and HS has 2, and half of one, as causality leaves it, 1.
+# At T = 64 the backward of tiles has 5 in place of 7 (kernels/attention/attention_one_tile.cuh).
 FLOPS = {"naive": 2 * (2 + 4), "tiles": 2 + 7, "blocks": 2 + 5}
 
 

@@ -75,7 +75,7 @@ public:
     void ours_dw() { ours(db.data(), {a.data(), K, true}, {d.data(), N, false}, K, N, M); }
     void ours_bf16() {
         packed_product(c.data(), {a_bf16_.data(), K, false}, {b_bf16_.data(), N, false},
-                       static_cast<const bfloat16*>(nullptr), M, N, K, false, ours_scratch_.data());
+                       static_cast<const bfloat16*>(nullptr), M, N, K, ours_scratch_.data());
     }
 
     const bfloat16* a_bf16() const { return a_bf16_.data(); }
@@ -89,7 +89,7 @@ private:
     DeviceBuffer<char> ours_scratch_{packed_product_scratch_bytes()};
 
     void ours(float* result, Operand<float> x, Operand<float> y, size_t rows, size_t columns, size_t terms) {
-        packed_product(result, x, y, static_cast<const float*>(nullptr), rows, columns, terms, false,
+        packed_product(result, x, y, static_cast<const float*>(nullptr), rows, columns, terms,
                        ours_scratch_.data());
     }
 };
@@ -108,11 +108,9 @@ private:
     DeviceBuffer<char> scratch_;
 
     static dnnl::matmul::primitive_desc description(size_t M, size_t N, size_t K, bool transposed_b) {
-        dnnl::primitive_attr attributes;
-        attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-        const auto found = onednn_matmul(onednn_cpu(), onednn_matrix(M, K, onednn_type<T>),
-                                         onednn_matrix(K, N, onednn_type<T>, transposed_b), {},
-                                         onednn_matrix(M, N, dnnl::memory::data_type::f32), attributes);
+        constexpr auto type = onednn_type<T>, fp32 = onednn_type<float>;
+        const auto found =
+            describe({.type = type, .result = fp32, .M = M, .N = N, .K = K, .transposed_b = transposed_b});
         CHECK(found, "oneDNN has no product of {} x {} x {} for this machine", M, N, K);
         return found;
     }
