@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "kernels/simt/simt.cuh"
 #include "model.cuh"
 #include "system/data_directory.h"
 #include "trainer/data/data_files.h"
@@ -134,6 +135,24 @@ TEST(Allocation, AStepThatIsNotProfiledPaysNothingForProfiles) {
     EXPECT_GT(calls_in(1), 0u);  // the rehearsal makes the events
     EXPECT_TRUE(step());
     EXPECT_EQ(calls_in(10), 0u);  // and after the table
+}
+
+__global__ void take_shared_kernel() {
+    simt::SharedMemory shared;
+    shared.take<float>(1)[0] = 1;
+}
+
+// On a busy machine a thread of the team may come too late for every block of the first steps.
+TEST(Allocation, ALaunchAllocatesNothingForAThreadThatRanNoBlockBefore) {
+    const size_t small = simt::shared_size<float>(1);
+    simt::launch(take_shared_kernel, 1, 1, small, {});  // on this thread alone
+#pragma omp parallel
+    {}  // OpenMP's own threads are made by their first region
+    calls = 0;
+    counting = true;
+    for (int i = 0; i < 100; i++) simt::launch(take_shared_kernel, 64, 1, (i + 1) * small, {});
+    counting = false;
+    EXPECT_EQ(calls, 0u);
 }
 
 TEST(Allocation, NothingIsAllocatedAfterTheSecondStep) {

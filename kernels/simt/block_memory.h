@@ -20,23 +20,22 @@ constexpr size_t cache_line = 64;
 
 // Shared memory, from which a kernel takes its arrays one after the other (shared.cuh). In checked builds
 // there are gaps behind the arrays, to which AddressSanitizer refuses access, and the arrays begin as NaN.
+// There is room for the largest launch from the start, because a launch must not allocate; the system
+// provides memory only for what is used.
 class SharedArrays {
 public:
-    // Call before a block runs. The memory is kept from block to block.
+    SharedArrays() {
+        if (!memory_) throw Error(fmt::format("simt: no memory for {} bytes of shared memory", capacity));
+        asan_poison(memory_.get(), capacity);
+    }
+    // Call before a block runs.
     void prepare(size_t bytes) {
         given_ = bytes;
-        const size_t wanted = bytes + (checked ? max_arrays * 2 * gap : 0) + cache_line;
-        if (wanted > capacity_) {
-            capacity_ = 0;
-            memory_.reset(static_cast<std::byte*>(
-                std::aligned_alloc(cache_line, ceil_div(wanted, cache_line) * cache_line)));
-            if (!memory_) throw Error(fmt::format("simt: no memory for {} bytes of shared memory", wanted));
-            capacity_ = wanted;
-        }
         if (checked) {
-            asan_unpoison(memory_.get(), wanted);
-            std::memset(memory_.get(), 0xff, wanted);  // every float is NaN
-            asan_poison(memory_.get(), wanted);
+            const size_t used = bytes + gaps;
+            asan_unpoison(memory_.get(), used);
+            std::memset(memory_.get(), 0xff, used);  // every float is NaN
+            asan_poison(memory_.get(), used);
         }
     }
     // The arguments are those of simt::cpu::shared_take. Error if a kernel takes more than its launch gave.
@@ -50,21 +49,24 @@ public:
         offset += padded_bytes;
         if (checked) {
             offset = ceil_div(offset + gap, cache_line) * cache_line;
-            if (offset > capacity_)
+            if (offset > given_ + gaps)
                 throw Error(fmt::format("simt: a kernel takes more than {} shared arrays", max_arrays));
             asan_unpoison(array, bytes);
         }
         return array;
     }
     bool contains(const void* address) const {
-        return address >= memory_.get() && address < memory_.get() + capacity_;
+        return address >= memory_.get() && address < memory_.get() + capacity;
     }
 
 private:
     static constexpr size_t gap = cache_line;  // the least gap behind an array in checked builds
     static constexpr int max_arrays = 32;
-    std::unique_ptr<std::byte[], decltype(&std::free)> memory_{nullptr, &std::free};
-    size_t capacity_ = 0, given_ = 0;
+    static constexpr size_t gaps = checked ? max_arrays * 2 * gap : 0;
+    static constexpr size_t capacity = max_shared_bytes + gaps;
+    std::unique_ptr<std::byte[], decltype(&std::free)> memory_{
+        static_cast<std::byte*>(std::aligned_alloc(cache_line, capacity)), &std::free};
+    size_t given_ = 0;
 };
 
 // The asynchronous copies of one thread (async_copy.cuh).

@@ -375,34 +375,44 @@ void check_store(const void* address, bool to_shared) {
 }
 namespace {
 
-// Calls run(i) for every i below count, on all threads. Each thread begins with a range of its own, which is
-// the same in every launch, so that what it wrote for these rows in the previous launch is still in its
-// cache: a step of a small model takes 5 to 10 % less time than with one queue. A thread that has finished
-// its range takes from the others', because blocks can differ in cost (causal attention) and another
-// program can occupy a core.
+// A thread of the team that runs launches.
+struct alignas(64) Worker {
+    std::atomic<size_t> next;  // of the range of blocks that it begins with
+    size_t end;
+    BlockRunner runner;
+};
+
+// One for each thread of a team. All are made by the first launch and kept, because a launch must not
+// allocate: not even when a worker that has come too late for every launch so far runs its first block.
+std::vector<Worker>& workers() {
+    static thread_local std::vector<Worker> of_thread;
+    const auto threads = static_cast<size_t>(omp_get_max_threads());
+    if (of_thread.size() < threads) of_thread = std::vector<Worker>(threads);
+    return of_thread;
+}
+
+// Calls run(runner, i) for every i below count, on all threads. Each thread begins with a range of its own,
+// which is the same in every launch, so that what it wrote for these rows in the previous launch is still in
+// its cache: a step of a small model takes 5 to 10 % less time than with one queue. A thread that has
+// finished its range takes from the others', because blocks can differ in cost (causal attention) and
+// another program can occupy a core.
 template <class Run>
 void share_out(size_t count, const Run& run) {
-    struct alignas(64) Range {
-        std::atomic<size_t> next;
-        size_t end;
-    };
-    static thread_local std::vector<Range> of_thread;  // kept, because a launch must not allocate
     const auto threads = static_cast<size_t>(omp_get_max_threads());
-    if (of_thread.size() < threads) of_thread = std::vector<Range>(threads);
+    Worker* const team = workers().data();
     for (size_t t = 0; t < threads; t++) {
-        of_thread[t].next.store(count * t / threads, std::memory_order_relaxed);
-        of_thread[t].end = count * (t + 1) / threads;
+        team[t].next.store(count * t / threads, std::memory_order_relaxed);
+        team[t].end = count * (t + 1) / threads;
     }
-    Range* const ranges = of_thread.data();
 #pragma omp parallel
     {
         const auto own = static_cast<size_t>(omp_get_thread_num());
         for (size_t k = 0; k < threads; k++) {
-            Range& range = ranges[(own + k) % threads];
+            Worker& from = team[(own + k) % threads];
             while (true) {
-                const size_t i = range.next.fetch_add(1, std::memory_order_relaxed);
-                if (i >= range.end) break;
-                run(i);
+                const size_t i = from.next.fetch_add(1, std::memory_order_relaxed);
+                if (i >= from.end) break;
+                run(team[own].runner, i);
             }
         }
     }
@@ -418,9 +428,8 @@ void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thr
     // The first exception of a block is kept, because it must not leave the parallel region.
     std::exception_ptr error;
     std::atomic<bool> failed = false;
-    const auto run_block = [&](size_t i) {
+    const auto run_block = [&](BlockRunner& runner, size_t i) {
         if (failed.load(std::memory_order_relaxed)) return;
-        static thread_local BlockRunner runner;
         const size_t number = order[i];
         const dim3 index(static_cast<unsigned>(number % grid.x),
                          static_cast<unsigned>(number / grid.x % grid.y),
@@ -431,7 +440,7 @@ void run_grid(dim3 grid, unsigned block, size_t shared_bytes, ThreadFunction thr
             if (!failed.exchange(true)) error = std::current_exception();
         }
     };
-    if (blocks == 1) run_block(0);
+    if (blocks == 1) run_block(workers()[0].runner, 0);
     else share_out(blocks, run_block);
     if (error) std::rethrow_exception(error);
 }
