@@ -198,7 +198,7 @@ class GpuCheck(FolderTest):
         self.assertEqual(self.status(), dict.fromkeys(PARTS, "passed"), result.stdout)
         self.assertEqual((result.returncode, result.stderr), (1, ""))
         met = {c["criterion"]: c["met"] for c in self.report()["criteria"]}
-        self.assertEqual(len(met), 10)
+        self.assertEqual(len(met), 12)
         # 32,768 tokens in 766 ms are too few.
         self.assertEqual([name for name in met if not met[name]], ["1558M: 55,000 tokens/s"], met)
         order = ["train 64", "test_gemmcu", "bench_layernormcu", "train 32", "memcheck test_gemmcu"]
@@ -212,8 +212,8 @@ class GpuCheck(FolderTest):
         # PyTorch cannot train with its larger micro-batch of 1558M.
         keys = ("model", "side", "batch_size", "slices")
         rows = [" ".join(str(row[key]) for key in keys) for row in self.report()["training"]]
-        sides = ["124M ours 64 3", "124M pytorch 64 3", "1558M ours 16 3", "1558M pytorch 8 3"]
-        self.assertEqual(rows, sides)
+        sides = [f"{model} {side} 64 3" for model in ("124M", "nanochat") for side in ("ours", "pytorch")]
+        self.assertEqual(rows, [*sides, "1558M ours 16 3", "1558M pytorch 8 3"])
         names = ["log.txt", "matmul_algorithms.json", "report.json", "report.md"]
         self.assertEqual(sorted(path.name for path in self.out.iterdir()), names)
         self.assertEqual(list((self.folder / "temporary").iterdir()), [])
@@ -224,8 +224,8 @@ class GpuCheck(FolderTest):
 
     def test_what_is_missing_is_named_and_nothing_is_judged_by_another_gpus_targets(self):
         result = self.check()
-        lacking = {"speed-124M": "unfinished", "speed-1558M": "unfinished", "sanitizer": "failed"}
-        lacking |= {"curve-fp32": "not run", "curve-bf16": "not run"}
+        lacking = {f"speed-{model}": "unfinished" for model in gpu_report.MODELS} | {"sanitizer": "failed"}
+        lacking |= {f"curve-{name}": "not run" for name in gpu_report.CURVES}
         self.assertEqual(self.status(), dict.fromkeys(PARTS, "passed") | lacking, result.stdout)
         report, page = self.report(), (self.out / "report.md").read_text()
         for name in ("speed-124M", "curve-fp32"):
@@ -457,6 +457,11 @@ class Verdicts(unittest.TestCase):
         for ms, met in ((32768 / 55.1, True), (32768 / 54.9, False)):
             small = [self.slice("ours", [ms], 16, 32768)]
             self.assertEqual(self.judge("speed-1558M", small), {"1558M: 55,000 tokens/s": met})
+
+        for theirs, met in ((1080.1, True), (1079.9, False)):
+            both = [self.slice("ours", [900], 64), self.slice("pytorch", [theirs], 64)]
+            ratio = "nanochat: 1.2 x PyTorch with torch.compile"
+            self.assertEqual(self.judge("speed-nanochat", both), {ratio: met})
 
     def test_the_best_micro_batch_of_each_side_counts_by_its_median(self):
         given = [("ours", [900, 940], 64), ("ours", [1.0, 5000.0, 6000.0], 32), ("ours", [920], 64)]

@@ -59,7 +59,12 @@ BATCH_SIZES = {
              (0, [4], [4])],
     "1558M": [(120, [16, 32], [8, 16]), (70, [8, 16], [4, 8]), (45, [4], [2, 4])],
 }  # fmt: skip
+BATCH_SIZES["nanochat"] = BATCH_SIZES["124M"]
 SECONDS_OF_A_SLICE = {"124M": {"ours": 90, "PyTorch": 150}, "1558M": {"ours": 150, "PyTorch": 240}}
+SECONDS_OF_A_SLICE["nanochat"] = SECONDS_OF_A_SLICE["124M"]
+# What compare_pytorch.py trains.
+MODELS = {model: ["--preset", model] for model in ("124M", "1558M")}
+MODELS["nanochat"] = "--preset 124M --model nanochat:d12 --optimizer muon".split()
 BENCHMARKS = ("layernorm", "gelu", "cross_entropy", "encoder", "adamw", "attention", "matmul", "decode",
               "llama", "muon")  # fmt: skip
 # Tests of whole programs take minutes and are not run under the sanitizers. Each runs in pieces.
@@ -270,7 +275,9 @@ class Parts:
             yield Job(model, missing=f"{self.machine['memory_gib']:.0f} GiB are too few for {model}")
             return
         ours, theirs = self.batch_sizes(model)
-        sides = {"ours": ours, "PyTorch": theirs} | ({"llm.c": ours} if self.options.llmc else {})
+        no_llmc = "" if self.options.llmc else "no --llmc was given"
+        no_llmc = "llm.c trains GPT-2 only" if model == "nanochat" else no_llmc
+        sides = {"ours": ours, "PyTorch": theirs} | ({} if no_llmc else {"llm.c": ours})
         trials = {side: [self.slice(model, side, size, 1) for size in sizes] for side, sizes in sides.items()}
         for turn in range(max(map(len, trials.values()))):
             yield from (jobs[turn] for jobs in trials.values() if turn < len(jobs))
@@ -287,11 +294,11 @@ class Parts:
         for number in range(2, self.options.slices + 1):
             slices = [self.slice(model, side, size, number) for side, size in fastest.items()]
             yield from slices if number % 2 else reversed(slices)
-        if not self.options.llmc:
-            yield Job("llm.c", missing="no --llmc was given", optional=True)
+        if no_llmc:
+            yield Job("llm.c", missing=no_llmc, optional=True)
 
     def slice(self, model, side, size, number):
-        arguments = ["--preset", model, "--batch-size", size, "--dtype", "bf16", "--data", self.options.data]
+        arguments = [*MODELS[model], "--batch-size", size, "--dtype", "bf16", "--data", self.options.data]
         arguments += ["--mode", "plain" if self.options.device == "software" else "compile"]
         arguments += [*TINY, "--discard", 1, "--steps", 2] if self.rehearsal else ["--discard", 3]
         arguments += ["--llmc", self.options.llmc] if side == "llm.c" else []
@@ -362,18 +369,20 @@ class Parts:
         twice = '"$0" "$@" --out a && "$0" "$@" --out b'
         yield Job("two runs", ["sh", "-c", twice, *train], read_two_runs, [self.train], 80)
 
-    def curve(self, dtype):
+    def curve(self, name):
         """Losses of ours and PyTorch's from the same weights on the same tokens."""
-        steps, tokens, *_ = CURVES[dtype]
-        given = {"fp32": f"shakespeare --mode plain --data {TEXT}"}
-        given["bf16"] = "124M --mode compile --lr 6e-4 --warmup 20 --data text.bin"
-        given = ["--preset", *given[dtype].split(), "--dtype", dtype, "--loss-check", "--loss-steps", steps]
+        steps, tokens, *_ = CURVES[name]
+        compiled = "--mode compile --dtype bf16 --data text.bin".split()
+        given = dict(bf16=[*MODELS["124M"], *compiled, *"--lr 6e-4 --warmup 20".split()])
+        given["nanochat"] = [*MODELS["nanochat"], *compiled]
+        given["fp32"] = f"--preset shakespeare --mode plain --dtype fp32 --data {TEXT}".split()
+        given = [*given[name], "--loss-check", "--loss-steps", steps]
         given += [*TINY, *"--batch-size 2 --mode plain --loss-steps 10".split()] if self.rehearsal else []
         text = (1 << 14, "byte") if self.rehearsal else (steps * tokens + 1, "gpt2")
         before = ["sh", "-c", WITH_NEW_TEXT, *text, ROOT / "data", self.python, BENCH / "markov_text.py"]
         largest = self.batch_sizes("124M")[0][0]
         for side, size in (("ours", largest), ("PyTorch", min(32, largest))):
-            if dtype == "fp32":
+            if name == "fp32":
                 yield self.compare(side, side, given, 45, needs_pytorch=True)
             else:
                 yield self.compare(side, side, [*given, "--batch-size", size], 150, before, True)
@@ -402,6 +411,8 @@ class Parts:
         "curve-fp32": ("losses beside PyTorch's, fp32, a small model", lambda self: self.curve("fp32")),
         "curve-bf16": ("losses beside PyTorch's, bf16, 124M", lambda self: self.curve("bf16")),
         "kernels": ("every operation at the shapes of 124M", kernels),
+        "speed-nanochat": ("nanochat:d12 with Muon beside PyTorch", lambda self: self.speed("nanochat")),
+        "curve-nanochat": ("losses beside PyTorch's, nanochat:d12", lambda self: self.curve("nanochat")),
         "speed-1558M": ("GPT-2 1558M beside PyTorch", lambda self: self.speed("1558M")),
         "ladder": ("what made a step faster", ladder),
         "sanitizer": ("compute-sanitizer: memcheck and racecheck", sanitizer),
