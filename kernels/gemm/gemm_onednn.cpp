@@ -70,7 +70,8 @@ bool int8_is_faster() {
 }
 
 // True on AMD's processors from Zen 5 on: with AVX-512, and a first-level cache that holds packed_product's
-// strips. A Zen 4's is smaller.
+// strips. A Zen 4's is smaller; there GPT-2 124M's step, with our gradients for oneDNN's, takes 0.97 to 1.00 of
+// the time in bf16 and 0.99 to 1.02 in fp32, and no less with strips of half the length.
 bool is_zen5() {
     static const bool is =
         simt::cpu_vector_bytes == 64 && __builtin_cpu_is("amd") &&
