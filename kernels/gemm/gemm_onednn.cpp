@@ -70,8 +70,7 @@ bool int8_is_faster() {
 }
 
 // True on AMD's processors from Zen 5 on: with AVX-512, and a first-level cache that holds packed_product's
-// strips. A Zen 4's is smaller; there GPT-2 124M's step, with our gradients for oneDNN's, takes 0.97 to 1.00 of
-// the time in bf16 and 0.99 to 1.02 in fp32, and no less with strips of half the length.
+// strips. A Zen 4's is smaller.
 bool is_zen5() {
     static const bool is =
         simt::cpu_vector_bytes == 64 && __builtin_cpu_is("amd") &&
@@ -79,8 +78,11 @@ bool is_zen5() {
     return is;
 }
 
-// True if packed_product.h would compute this product of bf16 as one of pairs.
-bool multiplies_pairs(const OneDnnShape& s) { return simt::has_bf16_pairs && s.K % 2 == 0 && is_zen5(); }
+// True if packed_product.h would compute this product of bf16 as one of pairs: on AMD's processors from Zen 4
+// on. Intel's with such instructions have AMX, which is faster, or were not measured.
+bool multiplies_pairs(const OneDnnShape& s) {
+    return simt::has_bf16_pairs && s.K % 2 == 0 && __builtin_cpu_is("amd");
+}
 
 // True if packed_product.h is faster for backward_input or backward_weight, though oneDNN has AVX-512 or, in
 // bf16, fast products. oneDNN 2.6 is slow in three cases; GFLOP/s at N x C x OC, oneDNN's and packed:
@@ -88,11 +90,12 @@ bool multiplies_pairs(const OneDnnShape& s) { return simt::has_bf16_pairs && s.K
 //   apart. A core of a Xeon at 256x3072x768: backward_input 90 and 185, backward_weight 128 and 174.
 // - The sums of the head's backward_input are long. Two cores of a Zen 4 at 256x768x50304: 162 and 192; but
 //   at 256x128x50304 204 and 170.
-// - Layers are wide, on a Zen 5. Two cores at 256x768x2304 in fp32: backward_input 391 and 469,
+// - Layers are wide. In fp32 on a Zen 5, two cores at 256x768x2304: backward_input 391 and 469,
 //   backward_weight 380 and 429. The latter adds to a gradient; where it only writes one, both are as fast.
-//   With 128 channels, and forward, oneDNN was up to 6 % faster; widths between were not measured. In bf16,
-//   where oneDNN has 980 and 940 of a peak of 1050 with everything in caches, a training step's weights and
-//   gradients come from memory, and pairs take 0.9 of oneDNN's time.
+//   With 128 channels, and forward, oneDNN was up to 6 % faster; widths between were not measured. In bf16
+//   as pairs, from Zen 4 on: with everything in caches oneDNN has 980 and 940 of a Zen 5's peak of 1050, but
+//   in a training step weights and gradients come from memory, and pairs take 0.9 of its time, or 0.94 on a
+//   Zen 4.
 // The first two were measured in fp32 only.
 template <class T>
 bool backward_is_slow(const OneDnnShape& s) {
