@@ -16,7 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROGRAMS = pathlib.Path(os.environ.get("SOFTWARE_PROGRAMS", ROOT / "build" / "software-gpu"))
 PYTORCH = "FLATGPT_PYTORCH_VENV" in os.environ
 sys.path.insert(0, str(ROOT / "dev" / "bench"))
-from gpu_check import Check  # noqa: E402
+from gpu_check import MODELS, Check  # noqa: E402
+from gpu_report import CURVES  # noqa: E402
 
 
 class Rehearsal(unittest.TestCase):
@@ -53,8 +54,8 @@ class Rehearsal(unittest.TestCase):
         self.assertLessEqual(before.items(), self.passed().items(), "what had passed was run again")
         expected = dict.fromkeys(Check.PARTS, "passed") | {"sanitizer": "not run"}
         if not PYTORCH:
-            expected |= {"speed-124M": "unfinished", "speed-1558M": "unfinished"}
-            expected |= {"curve-fp32": "not run", "curve-bf16": "not run"}
+            expected |= {f"speed-{model}": "unfinished" for model in MODELS}
+            expected |= {f"curve-{name}": "not run" for name in CURVES}
         report = self.report()
         self.assertEqual({name: part["status"] for name, part in report["parts"].items()}, expected, result.stdout)
         tests = report["parts"]["tests"]["units"]
@@ -70,8 +71,8 @@ class Rehearsal(unittest.TestCase):
 
     def check_that_it_looks_like_no_measurement(self, report, output):
         self.assertEqual({criterion["met"] for criterion in report["criteria"]}, {None})
-        self.assertEqual({row["model"] for row in report["training"]}, {"tiny, for 124M", "tiny, for 1558M"})
-        speeds = [row["found"] for row in report["criteria"][:3]]
+        self.assertEqual({row["model"] for row in report["training"]}, {f"tiny, for {model}" for model in MODELS})
+        speeds = [row["found"] for row in report["criteria"][:4]]
         self.assertEqual([found for found in speeds if not found.startswith("(not judged: ")], [])
         self.assertEqual({kernel["share_of_peak"] for kernel in report["kernels"]}, {None})
         self.assertNotIn("dev/bench/results", output)
