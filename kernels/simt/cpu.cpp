@@ -400,6 +400,10 @@ template <class Run>
 void share_out(size_t count, const Run& run) {
     const auto threads = static_cast<size_t>(omp_get_max_threads());
     Worker* const team = workers().data();
+    if (threads == 1) {  // libgomp allocates a team of one thread anew for every region
+        for (size_t i = 0; i < count; i++) run(team[0].runner, i);
+        return;
+    }
     for (size_t t = 0; t < threads; t++) {
         team[t].next.store(count * t / threads, std::memory_order_relaxed);
         team[t].end = count * (t + 1) / threads;
