@@ -374,7 +374,7 @@ class Parts:
         steps, tokens, *_ = CURVES[name]
         compiled = "--mode compile --dtype bf16 --data text.bin".split()
         given = dict(bf16=[*MODELS["124M"], *compiled, *"--lr 6e-4 --warmup 20".split()])
-        given["nanochat"] = [*MODELS["nanochat"], *compiled]
+        given["nanochat"] = [*MODELS["nanochat"], *compiled, "--lr", "0.01"]  # at 0.02 any rounding grows
         given["fp32"] = f"--preset shakespeare --mode plain --dtype fp32 --data {TEXT}".split()
         given = [*given[name], "--loss-check", "--loss-steps", steps]
         given += [*TINY, *"--batch-size 2 --mode plain --loss-steps 10".split()] if self.rehearsal else []
