@@ -35,10 +35,13 @@ SMI = "#!/bin/sh\n[ $1 = -L ] && echo 'GPU 0' && exit\necho '{}'\n"
 TRAIN = """#!/bin/sh
 out=$FOLDER/run
 while [ $# -gt 0 ]; do
-    case $1 in --out) out=$2 ;; --steps) steps=$2 ;; --batch-size) size=$2 ;; esac
+    case $1 in
+        --out) out=$2 ;; --steps) steps=$2 ;; --batch-size) size=$2 ;;
+        --nanochat) model=" nanochat" ;; --optimizer) model="$model $2" ;;
+    esac
     shift
 done
-echo "train $size" >>"$FOLDER/calls"
+echo "train $size$model" >>"$FOLDER/calls"
 sleep ${PACE:-0}
 [ -z "$FLATGPT_MATMULS" ] || echo $size >>"$FLATGPT_MATMULS"
 mkdir -p "$out/checkpoints/step_1"
@@ -62,7 +65,8 @@ if words[0] == "-c":
 time.sleep(float(os.environ.get("PACE", 0)))
 option = dict(zip(words, words[1:]))
 with open(os.environ["FOLDER"] + "/calls", "a") as calls:
-    print(pathlib.Path(words[0]).stem, option.get("--slice", ""), option.get("--batch-size", ""), file=calls)
+    names = ("--slice", "--batch-size", "--model", "--optimizer")
+    print(pathlib.Path(words[0]).stem, *(option[name] for name in names if name in option), file=calls)
 if "--json" in option:
     size = int(option.get("--batch-size", 12))
     total = {"shakespeare": 768, "124M": 524288, "1558M": 32768}[option["--preset"]]
@@ -209,6 +213,10 @@ class GpuCheck(FolderTest):
         ours, theirs = "train", "compare_pytorch pytorch"
         trials = [f"{ours} 64", f"{theirs} 64", f"{ours} 128", f"{theirs} 128"]
         self.assertEqual(calls[:8], [*trials, f"{theirs} 64", f"{ours} 64", f"{ours} 64", f"{theirs} 64"])
+        nanochat = [f"{ours} {size} nanochat muon" for size in (64, 128)]
+        sizes = ("pytorch 64", "pytorch 128", "ours 64", "pytorch 32")  # the last two are those of the losses
+        nanochat += [f"compare_pytorch {size} nanochat:d12 muon" for size in sizes]
+        self.assertEqual({call for call in calls if "nanochat" in call}, set(nanochat))
         # PyTorch cannot train with its larger micro-batch of 1558M.
         keys = ("model", "side", "batch_size", "slices")
         rows = [" ".join(str(row[key]) for key in keys) for row in self.report()["training"]]

@@ -57,6 +57,18 @@ TEST_F(SimtChecked, OneElementPastASharedArray) {
                  "use-after-poison.*");
 }
 
+__global__ void one_array_kernel(size_t count) {
+    simt::SharedMemory shared;
+    shared.take<float>(count)[0] = 1.0f;
+}
+// A large launch leaves nothing open to the next, which takes less.
+TEST_F(SimtChecked, AnArrayOfAnEarlierLaunch) {
+    simt::DeviceBuffer<float> out(32);
+    simt::launch(one_array_kernel, 1, 1, simt::shared_size<float>(9000), nullptr, size_t{9000});
+    EXPECT_DEATH(simt::launch(shared_kernel, 1, 32, two_arrays, nullptr, out.data(), size_t{8000}),
+                 "use-after-poison.*");
+}
+
 // A block's values in shared memory are gone when the next block starts.
 TEST_F(SimtChecked, FreshSharedMemoryIsNaN) {
     simt::DeviceBuffer<float> out(32);

@@ -403,7 +403,12 @@ TEST_F(SimtCpu, MeetingsThatCannotBeProvedAreRefused) {
 // ---- asynchronous copies ----
 
 // A value that a thread reads before it waits, or before the barrier after the other thread's wait, is NaN.
-__global__ void impatient_kernel(float* out, const float* inp) {
+// With `begun`, each block waits until all have begun, so that no OpenMP thread runs two of them.
+__global__ void impatient_kernel(float* out, const float* inp, std::atomic<unsigned>* begun) {
+    if (begun && threadIdx.x == 0) {
+        (*begun)++;
+        while (*begun < gridDim.x) std::this_thread::yield();
+    }
     simt::SharedMemory shared;
     float* copied = shared.take<float>(128);
     copied[threadIdx.x] = 0.0f;
@@ -424,7 +429,8 @@ TEST_F(SimtCpu, CopiesAreNaNUntilTheirThreadWaits) {
     for (const OrderCase& order : every_order) {
         simt::cpu::set_order(order.order, order.seed);
         std::fill(out.begin(), out.end(), 0.0f);
-        simt::launch(impatient_kernel, 2, 64, simt::shared_size<float>(128), nullptr, out.data(), inp.data());
+        simt::launch(impatient_kernel, 2, 64, simt::shared_size<float>(128), nullptr, out.data(), inp.data(),
+                     nullptr);
         for (size_t i = 0; i < 64; i++) {
             EXPECT_TRUE(std::isnan(out[i])) << i;
             EXPECT_TRUE(i < 32 ? out[64 + i] == 5.0f : std::isnan(out[64 + i])) << i;
@@ -455,15 +461,24 @@ TEST_F(SimtCpu, SteadyStateAllocatesNothing) {
     std::vector<int> out(128);
     const std::vector<float> inp(64, 5.0f);
     std::vector<float> copied(192);
+    const auto copy = [&](unsigned blocks, std::atomic<unsigned>* begun) {
+        simt::launch(impatient_kernel, blocks, 64, simt::shared_size<float>(128), nullptr, copied.data(),
+                     inp.data(), begun);
+    };
     const auto launches = [&] {
         int count = 0;
         simt::launch(nothing_kernel, 100, 256, 0, nullptr);
         simt::launch(count_kernel, 24, 1024, 0, nullptr, &count);
         simt::launch(left_neighbour_kernel<true>, 1, 128, simt::shared_size<int>(128), nullptr, out.data());
-        simt::launch(impatient_kernel, 24, 64, simt::shared_size<float>(128), nullptr, copied.data(),
-                     inp.data());
+        copy(24, nullptr);
     };
-    for (int i = 0; i < 20; i++) launches();  // often enough that every OpenMP thread has run every kernel
+    launches();
+    unsigned team = 0;
+#pragma omp parallel
+#pragma omp single
+    team = static_cast<unsigned>(omp_get_num_threads());
+    std::atomic<unsigned> begun = 0;
+    copy(team, &begun);  // every OpenMP thread has made copies now
     const size_t before = allocations;
     for (int i = 0; i < 20; i++) launches();
     EXPECT_EQ(allocations - before, 0u);

@@ -62,7 +62,7 @@ BATCH_SIZES = {
 BATCH_SIZES["nanochat"] = BATCH_SIZES["124M"]
 SECONDS_OF_A_SLICE = {"124M": {"ours": 90, "PyTorch": 150}, "1558M": {"ours": 150, "PyTorch": 240}}
 SECONDS_OF_A_SLICE["nanochat"] = SECONDS_OF_A_SLICE["124M"]
-# What compare_pytorch.py trains.
+# The options with which compare_pytorch.py trains each model.
 MODELS = {model: ["--preset", model] for model in ("124M", "1558M")}
 MODELS["nanochat"] = "--preset 124M --model nanochat:d12 --optimizer muon".split()
 BENCHMARKS = ("layernorm", "gelu", "cross_entropy", "encoder", "adamw", "attention", "matmul", "decode",

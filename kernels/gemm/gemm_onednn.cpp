@@ -92,10 +92,11 @@ bool multiplies_pairs(const OneDnnShape& s) {
 //   at 256x128x50304 204 and 170.
 // - Layers are wide. In fp32 on a Zen 5, two cores at 256x768x2304: backward_input 391 and 469,
 //   backward_weight 380 and 429. The latter adds to a gradient; where it only writes one, both are as fast.
-//   With 128 channels, and forward, oneDNN was up to 6 % faster; widths between were not measured. In bf16
-//   as pairs, from Zen 4 on: with everything in caches oneDNN has 980 and 940 of a Zen 5's peak of 1050, but
-//   in a training step weights and gradients come from memory, and pairs take 0.9 of its time, or 0.94 on a
-//   Zen 4.
+//   With 128 channels, and forward, oneDNN was up to 6 % faster; widths between were not measured. A Zen 4's
+//   step took as long with either.
+//   In bf16, as pairs, from Zen 4 on. With everything in caches oneDNN is as fast, but in a training step
+//   weights and gradients come from memory: with pairs GPT-2 124M's takes 0.93 of the time on a Zen 5 and
+//   0.96 on a Zen 4.
 // The first two were measured in fp32 only.
 template <class T>
 bool backward_is_slow(const OneDnnShape& s) {

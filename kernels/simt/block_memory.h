@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/simt/target.h"
@@ -32,10 +34,10 @@ public:
     void prepare(size_t bytes) {
         given_ = bytes;
         if (checked) {
-            const size_t used = bytes + gaps;
+            const size_t used = bytes + gaps, used_before = std::exchange(used_, used);
             asan_unpoison(memory_.get(), used);
             std::memset(memory_.get(), 0xff, used);  // every float is NaN
-            asan_poison(memory_.get(), used);
+            asan_poison(memory_.get(), std::max(used, used_before));
         }
     }
     // The arguments are those of simt::cpu::shared_take. Error if a kernel takes more than its launch gave.
@@ -49,7 +51,7 @@ public:
         offset += padded_bytes;
         if (checked) {
             offset = ceil_div(offset + gap, cache_line) * cache_line;
-            if (offset > given_ + gaps)
+            if (offset > used_)
                 throw Error(fmt::format("simt: a kernel takes more than {} shared arrays", max_arrays));
             asan_unpoison(array, bytes);
         }
@@ -66,7 +68,7 @@ private:
     static constexpr size_t capacity = max_shared_bytes + gaps;
     std::unique_ptr<std::byte[], decltype(&std::free)> memory_{
         static_cast<std::byte*>(std::aligned_alloc(cache_line, capacity)), &std::free};
-    size_t given_ = 0;
+    size_t given_ = 0, used_ = 0;
 };
 
 // The asynchronous copies of one thread (async_copy.cuh).

@@ -379,11 +379,12 @@ namespace {
 struct alignas(64) Worker {
     std::atomic<size_t> next;  // of the range of blocks that it begins with
     size_t end;
-    BlockRunner runner;
+    alignas(64) BlockRunner runner;  // not beside what the other threads count
 };
 
-// One for each thread of a team. All are made by the first launch and kept, because a launch must not
-// allocate: not even when a worker that has come too late for every launch so far runs its first block.
+// One for each thread of a team. All are made by the first launch and kept, because later launches must not
+// allocate: not even when a worker that has come too late for every launch so far runs its first block. Only
+// the stacks of fibers are mapped later, when a worker first needs them.
 std::vector<Worker>& workers() {
     static thread_local std::vector<Worker> of_thread;
     const auto threads = static_cast<size_t>(omp_get_max_threads());
