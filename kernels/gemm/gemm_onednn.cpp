@@ -2,8 +2,8 @@
 //   oneDNN's matmul computes the products: one primitive for each shape, with scratch from the workspace.
 //   packed_product.h computes those that are slow in oneDNN: bfloat16 on processors without fast
 //   bfloat16 products (elements are widened to fp32 while they are copied), fp32 on processors without
-//   AVX-512, some gradients (backward_is_slow), and Muon's fp32 products: it computes half of a symmetric
-//   result, and a batch at once.
+//   AVX-512, some gradients (backward_is_slow), and Muon's products in fp32 or, if multiplies_pairs, bf16: it
+//   computes half of a symmetric result, and a batch at once.
 //   int8_product.h computes those of int8 weights and bf16 where that is faster.
 #include <unistd.h>
 
@@ -162,7 +162,8 @@ struct Gemm::State {
     void multiply(const Product& p, T* out, Factor<T> a, Factor<T> b, const T* add) {
         const OneDnnShape s = general_shape<T>(p, a.transposed, b.transposed);
         if constexpr (std::is_same_v<T, bfloat16>) {
-            if (const OneDnnProduct* const product = pack_bf16 || p.alpha == 0 ? nullptr : find(s)) {
+            const bool packs = pack_bf16 || p.alpha == 0 || (pack_slow_bf16 && multiplies_pairs(s));
+            if (const OneDnnProduct* const product = packs ? nullptr : find(s)) {
                 // out holds `add` when a product begins, so that the sum is rounded once.
                 if (p.beta != 0) simt::copy_on_device(out, add, p.batch * p.M * p.N * sizeof(T), nullptr);
                 // oneDNN multiplies one matrix after the other.

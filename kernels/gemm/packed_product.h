@@ -22,7 +22,7 @@
 namespace packed_product_detail {
 
 // A tile of C, tile_rows x tile_vectors, stays in registers while the innermost loop runs along K.
-constexpr int lanes = simt::cpu_vector_bytes / sizeof(float);
+constexpr int lanes = simt::cpu_lanes;
 // 24 of 32 registers, or 12 of 16
 constexpr int tile_rows = lanes == 16 ? 8 : 6, tile_vectors = lanes == 16 ? 3 : 2;
 constexpr int tile_columns = tile_vectors * lanes;
@@ -39,10 +39,9 @@ static_assert(block_rows % tile_rows == 0 && block_columns % tile_columns == 0 &
 constexpr size_t near_bytes = 1 << 20;
 constexpr size_t line_bytes = 64;
 
-// g++'s vector types, for any address
-typedef float Lanes __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
-typedef uint32_t Bits __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
-typedef uint16_t HalfBits __attribute__((vector_size(lanes * sizeof(uint16_t)), aligned(2), may_alias));
+using simt::HalfBits;
+using simt::LaneBits;
+using simt::Lanes;
 typedef uint32_t Word __attribute__((may_alias));
 
 // packed_pairs_product() packs two bf16 that follow one another along K as one float. Here they lie in
@@ -65,7 +64,7 @@ struct Scratch {  // of one thread
 
 inline Lanes widen(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
 inline Lanes widen(const bfloat16* from) {
-    const Bits bits = __builtin_convertvector(*reinterpret_cast<const HalfBits*>(from), Bits) << 16;
+    const LaneBits bits = __builtin_convertvector(*reinterpret_cast<const HalfBits*>(from), LaneBits) << 16;
     return reinterpret_cast<Lanes>(bits);
 }
 // The first `count` elements, then zeros.
@@ -79,7 +78,7 @@ Lanes widen(const T* from, size_t count) {
 }
 inline void put(float* to, Lanes values) { *reinterpret_cast<Lanes*>(to) = values; }
 inline void put(bfloat16* to, Lanes values) {
-    *reinterpret_cast<HalfBits*>(to) = simt::round_to_bf16<HalfBits, Bits>(values);
+    *reinterpret_cast<HalfBits*>(to) = simt::round_to_bf16(values);
 }
 // The first `count` lanes.
 template <class T>
@@ -180,7 +179,8 @@ void pack_tile(float* to, const T* from, size_t stride, size_t rows, size_t k_co
 template <bool Pairs>
 Lanes multiply_add(Lanes sums, float x, Lanes column) {
     if constexpr (Pairs)
-        return simt::add_pairs(sums, Bits{} + std::bit_cast<uint32_t>(x), reinterpret_cast<Bits>(column));
+        return simt::add_pairs(sums, LaneBits{} + std::bit_cast<uint32_t>(x),
+                               reinterpret_cast<LaneBits>(column));
     else return sums + x * column;
 }
 
@@ -292,11 +292,9 @@ struct Block {
             for (size_t column0 = n; column0 < n + columns; column0 += side) {
                 const bool is_whole =
                     row0 + side <= m + rows && column0 + side <= std::min(n + columns, row0);
-                if constexpr (std::is_same_v<Result, float>) {
-                    if (is_whole) {
-                        mirror_square(row0, column0);
-                        continue;
-                    }
+                if (is_whole) {
+                    mirror_square(row0, column0);
+                    continue;
                 }
                 for (size_t row = row0; row < std::min(m + rows, row0 + side); row++) {
                     const size_t end = std::min({row, n + columns, column0 + side});

@@ -37,7 +37,7 @@ inline Native load_native(const bfloat16* address) {
     const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address)));
 #else
     NativeWords words;
-    for (int i = 0; i < native_lanes; i++) words[i] = address[i].bits;
+    for (int i = 0; i < cpu_lanes; i++) words[i] = address[i].bits;
 #endif
     return std::bit_cast<Native>(std::bit_cast<NativeWords>(words) << 16);
 }
@@ -51,7 +51,7 @@ inline Native load_native(const int8_t* address) {
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(address))));
 #else
     Native v;
-    for (int i = 0; i < native_lanes; i++) v[i] = static_cast<float>(address[i]);
+    for (int i = 0; i < cpu_lanes; i++) v[i] = static_cast<float>(address[i]);
     return v;
 #endif
 }
@@ -62,11 +62,11 @@ inline Native load_native(const int8_t* address) {
 template <int N, class T>
 __device__ __forceinline__ Vec<float, N> load_factors(const T* address) {
 #ifndef __CUDACC__
-    if constexpr (N % detail::native_lanes == 0) {
+    if constexpr (N % cpu_lanes == 0) {
         detail::check_alignment(address, sizeof(T) * N);
         Vec<float, N> v;
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += detail::native_lanes)
+        for (int i = 0; i < N; i += cpu_lanes)
             *reinterpret_cast<detail::Native*>(v.x + i) = detail::load_native(address + i);
         return v;
     }

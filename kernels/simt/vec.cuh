@@ -71,13 +71,16 @@ __device__ __forceinline__ void add(Vec<float, N>& sum, const Vec<float, N>& v) 
     for (int i = 0; i < N; i++) sum[i] += v[i];
 }
 
-// Calls body(std::integral_constant<int, N>) with the longest vector of T that W allows, if rows of C
-// elements keep its alignment, else with N = 1.
+// Calls body(std::integral_constant<int, N>) with the longest vector of T that W allows, or half of it if
+// that is still 16 bytes or more, if rows of C elements keep its alignment, else with N = 1.
 template <class W, class T, class Body>
 void for_vector_length(size_t C, Body body) {
     constexpr int N = W::bytes / sizeof(T);
-    if (C % N == 0) body(std::integral_constant<int, N>{});
-    else body(std::integral_constant<int, 1>{});
+    if (C % N == 0) return body(std::integral_constant<int, N>{});
+    if constexpr (W::bytes >= 32) {
+        if (C % (N / 2) == 0) return body(std::integral_constant<int, N / 2>{});
+    }
+    body(std::integral_constant<int, 1>{});
 }
 
 }  // namespace simt

@@ -6,10 +6,8 @@
 #include "kernels/simt/bfloat16.h"
 #include "kernels/simt/math.cuh"
 #include "kernels/simt/target.h"
-#if defined(__AVX512BF16__) && !defined(__CUDACC__)
-#include <immintrin.h>
-#elif defined(__SSE__) && !defined(__CUDACC__)
-#include <xmmintrin.h>
+#ifndef __CUDACC__
+#include "kernels/simt/cpu_lanes.h"
 #endif
 
 namespace simt {
@@ -157,32 +155,33 @@ __device__ __forceinline__ float widened(const Vec<T, N>& v, int i) {
     return static_cast<float>(v[i]);
 #endif
 }
-// Rounds to nearest even, as many elements at once as one instruction can.
-#ifdef __CUDA_ARCH__
-constexpr int rounded_at_once = 2;
-__device__ __forceinline__ void round_group(bfloat16* to, const float* from) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(from[0], from[1]);
-    to[0].bits = __bfloat16_as_ushort(__low2bfloat16(pair));
-    to[1].bits = __bfloat16_as_ushort(__high2bfloat16(pair));
-}
-#elif defined(__AVX512BF16__) && !defined(__CUDACC__)
-constexpr int rounded_at_once = 32;  // flushes subnormals to 0; the scalar form takes two dozen instructions
-inline void round_group(bfloat16* to, const float* from) {
-    const __m512bh group = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + 16), _mm512_loadu_ps(from));
-    std::memcpy(to, &group, sizeof(group));
-}
-#else
-constexpr int rounded_at_once = 1;
-__device__ inline void round_group(bfloat16* to, const float* from) { *to = bfloat16(*from); }
-#endif
+// Rounds to nearest even, as many elements at once as one instruction can: the scalar form takes two dozen.
 template <int N>
-__device__ Vec<bfloat16, N> round(const Vec<float, N>& v) {
+__device__ __forceinline__ Vec<bfloat16, N> round(const Vec<float, N>& v) {
     Vec<bfloat16, N> rounded;
+#ifdef __CUDA_ARCH__
+    if constexpr (N % 2 == 0) {
+        UNROLL
+        for (int i = 0; i < N; i += 2) {
+            const __nv_bfloat162 pair = __floats2bfloat162_rn(v[i], v[i + 1]);
+            rounded[i].bits = __bfloat16_as_ushort(__low2bfloat16(pair));
+            rounded[i + 1].bits = __bfloat16_as_ushort(__high2bfloat16(pair));
+        }
+        return rounded;
+    }
+#elif !defined(__CUDACC__)
+    const auto lanes = [&](int i) INLINE { return *reinterpret_cast<const Lanes*>(v.x + i); };
+    if constexpr (N % (2 * cpu_lanes) == 0) {
+        for (int i = 0; i < N; i += 2 * cpu_lanes)
+            *reinterpret_cast<LaneBits*>(rounded.x + i) = round_to_bf16(lanes(i), lanes(i + cpu_lanes));
+        return rounded;
+    } else if constexpr (N == cpu_lanes) {
+        *reinterpret_cast<HalfBits*>(rounded.x) = round_to_bf16(lanes(0));
+        return rounded;
+    }
+#endif
     UNROLL
-    for (int i = 0; i < N / rounded_at_once * rounded_at_once; i += rounded_at_once)
-        round_group(rounded.x + i, v.x + i);
-    UNROLL
-    for (int i = N / rounded_at_once * rounded_at_once; i < N; i++) rounded[i] = bfloat16(v[i]);
+    for (int i = 0; i < N; i++) rounded[i] = bfloat16(v[i]);
     return rounded;
 }
 

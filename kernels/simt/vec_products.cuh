@@ -11,9 +11,9 @@ template <int N>
 __device__ __forceinline__ void multiply_add(Vec<float, N>& sum, float factor, const Vec<float, N>& v) {
 #ifndef __CUDACC__
     using namespace detail;
-    if constexpr (N % native_lanes == 0) {
+    if constexpr (N % cpu_lanes == 0) {
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += native_lanes)
+        for (int i = 0; i < N; i += cpu_lanes)
             *reinterpret_cast<Native*>(sum.x + i) += factor * *reinterpret_cast<const Native*>(v.x + i);
         return;
     }
@@ -39,9 +39,9 @@ __device__ __forceinline__ void multiply_add(Vec<float, N> (&sums)[Rows], const 
                                              const Vec<float, N>& v) {
 #ifndef __CUDACC__
     using namespace detail;
-    if constexpr (N % native_lanes == 0) {
+    if constexpr (N % cpu_lanes == 0) {
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += native_lanes) {
+        for (int i = 0; i < N; i += cpu_lanes) {
             Native part = *reinterpret_cast<const Native*>(v.x + i);
             in_register(part);
             UNROLL_REGISTERS
@@ -62,9 +62,9 @@ __device__ __forceinline__ void multiply_add(Vec<float, S>& sum, const Vec<float
                                              const Vec<float, N>& b) {
 #ifndef __CUDACC__
     using namespace detail;
-    if constexpr (S % native_lanes == 0) {
+    if constexpr (S % cpu_lanes == 0) {
         UNROLL_REGISTERS
-        for (int i = 0; i < N; i += native_lanes) {
+        for (int i = 0; i < N; i += cpu_lanes) {
             *reinterpret_cast<Native*>(sum.x + i % S) +=
                 *reinterpret_cast<const Native*>(a.x + i) * *reinterpret_cast<const Native*>(b.x + i);
         }
@@ -81,29 +81,28 @@ template <int R, int C>
 __device__ __forceinline__ void transpose(Vec<float, R> (&columns)[C], const Vec<float, C> (&rows)[R]) {
 #ifndef __CUDACC__
     using namespace detail;
-    if constexpr (R % native_lanes == 0 && C % native_lanes == 0) {
+    if constexpr (R % cpu_lanes == 0 && C % cpu_lanes == 0) {
         // Rounds, each of which interleaves the lower and the upper half of the rows, as one riffles cards.
-        constexpr auto from = [](int lane) { return lane % 2 * native_lanes + lane / 2; };
-        constexpr int half = native_lanes / 2;
+        constexpr auto from = [](int lane) { return lane % 2 * cpu_lanes + lane / 2; };
+        constexpr int half = cpu_lanes / 2;
         UNROLL_REGISTERS
-        for (int block = 0; block < R * C; block += native_lanes * native_lanes) {
-            const int r = block / native_lanes % R, c = block / native_lanes / R * native_lanes;
-            Native deck[native_lanes], shuffled[native_lanes];
+        for (int block = 0; block < R * C; block += cpu_lanes * cpu_lanes) {
+            const int r = block / cpu_lanes % R, c = block / cpu_lanes / R * cpu_lanes;
+            Native deck[cpu_lanes], shuffled[cpu_lanes];
             UNROLL_REGISTERS
-            for (int i = 0; i < native_lanes; i++)
-                deck[i] = *reinterpret_cast<const Native*>(rows[r + i].x + c);
+            for (int i = 0; i < cpu_lanes; i++) deck[i] = *reinterpret_cast<const Native*>(rows[r + i].x + c);
             UNROLL_REGISTERS
-            for (int round = 1; round < native_lanes; round *= 2) {
+            for (int round = 1; round < cpu_lanes; round *= 2) {
                 UNROLL_REGISTERS
                 for (int i = 0; i < half; i++) {
                     shuffled[2 * i] = shuffle<0>(deck[i], deck[i + half], from);
                     shuffled[2 * i + 1] = shuffle<half>(deck[i], deck[i + half], from);
                 }
                 UNROLL_REGISTERS
-                for (int i = 0; i < native_lanes; i++) deck[i] = shuffled[i];
+                for (int i = 0; i < cpu_lanes; i++) deck[i] = shuffled[i];
             }
             UNROLL_REGISTERS
-            for (int i = 0; i < native_lanes; i++) *reinterpret_cast<Native*>(columns[c + i].x + r) = deck[i];
+            for (int i = 0; i < cpu_lanes; i++) *reinterpret_cast<Native*>(columns[c + i].x + r) = deck[i];
         }
         return;
     }

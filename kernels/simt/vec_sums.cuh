@@ -11,7 +11,6 @@ namespace simt {
 #ifndef __CUDACC__
 namespace detail {
 
-constexpr int native_lanes = cpu_vector_bytes / sizeof(float);
 typedef float Native __attribute__((vector_size(cpu_vector_bytes), may_alias));
 
 // Lane i of the result is lane from(i) + offset of a and b, whose lanes follow those of a.
@@ -27,18 +26,17 @@ __forceinline__ Native shuffle(const Native& a, const Native& b, From from,
 }
 template <int offset, class From>
 __forceinline__ Native shuffle(const Native& a, const Native& b, From from) {
-    return shuffle<offset>(a, b, from, std::make_integer_sequence<int, native_lanes>{});
+    return shuffle<offset>(a, b, from, std::make_integer_sequence<int, cpu_lanes>{});
 }
 
 // fold(), until one vector is left: `to`.
 template <int N, class Combine>
 __forceinline__ void fold_to_native(Native& to, const Vec<float, N>& v, Combine combine) {
-    Native parts[N / native_lanes];
+    Native parts[N / cpu_lanes];
     UNROLL_REGISTERS
-    for (int p = 0; p < N / native_lanes; p++)
-        parts[p] = *reinterpret_cast<const Native*>(v.x + p * native_lanes);
+    for (int p = 0; p < N / cpu_lanes; p++) parts[p] = *reinterpret_cast<const Native*>(v.x + p * cpu_lanes);
     UNROLL_REGISTERS
-    for (int half = N / native_lanes / 2; half > 0; half /= 2) {
+    for (int half = N / cpu_lanes / 2; half > 0; half /= 2) {
         UNROLL_REGISTERS
         for (int p = 0; p < half; p++) combine(parts[p], parts[p + half]);
     }
@@ -59,12 +57,12 @@ __forceinline__ float fold_lanes(const Native& v, Combine combine) {
 // The vectors hold the sums of several rows, each in `width` lanes. Adds the halves of each, so that half as
 // many vectors hold them; the last one holds the sum of row r in lane r.
 template <int width>
-__forceinline__ void add_halves(Native (&vectors)[native_lanes]) {
+__forceinline__ void add_halves(Native (&vectors)[cpu_lanes]) {
     constexpr int half = width / 2;
     // Sums of a and b take turns.
     constexpr auto from = [](int lane) {
         const int group = lane / half;
-        return group % 2 * native_lanes + group / 2 * width + lane % half;
+        return group % 2 * cpu_lanes + group / 2 * width + lane % half;
     };
     UNROLL_REGISTERS
     for (int i = 0; i < half; i++)
@@ -84,10 +82,10 @@ __forceinline__ detail::Native larger(const detail::Native& a, const detail::Nat
 template <int N, class Combine>
 __device__ __forceinline__ float fold(const Vec<float, N>& all, Combine combine) {
 #ifndef __CUDACC__
-    if constexpr (N % detail::native_lanes == 0) {
+    if constexpr (N % cpu_lanes == 0) {
         detail::Native folded;
         detail::fold_to_native(folded, all, combine);
-        return detail::fold_lanes<detail::native_lanes>(folded, combine);
+        return detail::fold_lanes<cpu_lanes>(folded, combine);
     }
 #endif
     Vec<float, N> v = all;
@@ -117,14 +115,14 @@ __device__ __forceinline__ Vec<float, R> sums_of_rows(const Vec<float, N> (&rows
     Vec<float, R> sums;
 #ifndef __CUDACC__
     using namespace detail;
-    if constexpr (N % native_lanes == 0 && R % native_lanes == 0) {
+    if constexpr (N % cpu_lanes == 0 && R % cpu_lanes == 0) {
         UNROLL_REGISTERS
-        for (int r = 0; r < R; r += native_lanes) {
-            Native vectors[native_lanes];
+        for (int r = 0; r < R; r += cpu_lanes) {
+            Native vectors[cpu_lanes];
             UNROLL_REGISTERS
-            for (int i = 0; i < native_lanes; i++)
+            for (int i = 0; i < cpu_lanes; i++)
                 fold_to_native(vectors[i], rows[r + i], [](auto& a, const auto& b) INLINE { a += b; });
-            add_halves<native_lanes>(vectors);
+            add_halves<cpu_lanes>(vectors);
             *reinterpret_cast<Native*>(sums.x + r) = vectors[0];
         }
         return sums;
