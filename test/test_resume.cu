@@ -152,8 +152,7 @@ bool has_new(const std::set<std::string>& names, const std::set<std::string>& be
 class Killed : public Resume, public testing::WithParamInterface<const char*> {};
 
 TEST_P(Killed, AtRandomMomentsEndsAsIfNothingHadHappened) {
-    const std::string options =
-        fmt::format("{} --steps {} --checkpoint-every 4 --keep 3", GetParam(), steps);
+    const std::string options = fmt::format("{} --steps {} --checkpoint-every 4 --keep 3", GetParam(), steps);
     ASSERT_EQ(Process(options + to_straight, folder / "out").wait(), 0) << read_file(folder / "out");
 
     const unsigned seed = std::random_device()();

@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/attention/rope.cuh"
 #include "kernels/gelu.cuh"
 #include "kernels/gemm/onednn_product.h"
 #include "kernels/layernorm.cuh"
@@ -136,6 +137,22 @@ TEST_F(Speed, GeluAgainstCopy) {
     expect_at_most(2.4, "GELU fp32, memory", [] { return gelu_ratio<float>(true); });
     expect_at_most(21, "GELU bf16, in cache", [] { return gelu_ratio<bfloat16>(false); });
 }
+
+// Heads of 32 channels turn half a head at a time: half of bf16's longest vector, which needs instructions of
+// its own. 3.4 while these were scalar.
+double rope_bf16_over_fp32() {
+    const AttentionShape shape{.B = 1, .T = 64, .NH = 4, .HS = 32, .NKV = 4};
+    const std::vector<float> table = rope_table(shape.T, shape.HS, 10000);
+    const size_t elements = static_cast<size_t>(shape.T) * 3 * 4 * 32;
+    std::vector<float> rstd(static_cast<size_t>(shape.T) * 8), fp32(elements, 1.0f);
+    std::vector<bfloat16> bf16(elements, bfloat16(1.0f));
+    const auto turn = [&](auto& qkv) {
+        rope(qkv.data(), {1e-6f, rstd.data()}, {table.data()}, shape, nullptr);
+    };
+    return ratio(
+        200, [&](size_t) { turn(bf16); }, [&](size_t) { turn(fp32); });
+}
+TEST_F(Speed, RopeInBf16AgainstFp32) { expect_at_most(2, "RoPE bf16, heads of 32", rope_bf16_over_fp32); }
 
 // Matrix products, with memory of their own.
 class Products {
