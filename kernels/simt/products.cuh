@@ -74,17 +74,19 @@ __device__ __forceinline__ Vec<float, N> load_factors(const T* address) {
     return load<N>(address);
 }
 
-// Prefetches the N elements that lie 1024 bytes after these, in an array that is read from beginning to end;
+// Prefetches the N elements that lie 8192 bytes after these, in an array that is read from beginning to end;
 // they need not exist. It acts on the CPU only: a GPU hides latency by running other warps.
-//   A core that reads 10 GB/s reads 1024 bytes during one access to memory, which takes 100 ns. In
-//   generation, distances of 512 to 4096 bytes gave speeds that differed by up to a fifth, and none was the
-//   best for every type and length of rows.
+//   They come into the second-level cache, which can wait for more lines at once than the first-level one:
+//   with two dozen lines under way, a core that waits 120 ns for each reads 13 GB/s, however early it asks.
+//   On a Zen 4, beside 1024 bytes ahead and the first level, a token of GPT-2 124M took 0.74 of the time in
+//   bf16, 0.68 in fp32 with int8 weights, and as long as before in fp32 and in bf16 with int8 weights; a sum
+//   over memory took 0.93.
 template <int N, class T>
 __device__ __forceinline__ void prefetch_ahead([[maybe_unused]] const T* address) {
 #ifndef __CUDACC__
     UNROLL
     for (size_t line = 0; line < N * sizeof(T); line += 64)
-        __builtin_prefetch(reinterpret_cast<const std::byte*>(address) + 1024 + line);
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(address) + 8192 + line, 0, 2);
 #endif
 }
 
