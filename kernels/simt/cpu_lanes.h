@@ -42,7 +42,7 @@ inline HalfBits round_to_bf16(Lanes values) {
     return __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded, HalfBits);
 #endif
 }
-// The same of two registers, as one: who wrote halves of it and read the whole at once would wait.
+// The same of two registers, as one. If it were stored as halves, a load of the whole would wait for both.
 inline LaneBits round_to_bf16(Lanes low, Lanes high) {
 #ifdef __AVX512BF16__
     return reinterpret_cast<LaneBits>(

@@ -78,9 +78,9 @@ __device__ __forceinline__ Vec<float, N> load_factors(const T* address) {
 // they need not exist. It acts on the CPU only: a GPU hides latency by running other warps.
 //   They come into the second-level cache, which can wait for more lines at once than the first-level one:
 //   with two dozen lines under way, a core that waits 120 ns for each reads 13 GB/s, however early it asks.
-//   On a Zen 4, beside 1024 bytes ahead and the first level, a token of GPT-2 124M took 0.74 of the time in
-//   bf16, 0.68 in fp32 with int8 weights, and as long as before in fp32 and in bf16 with int8 weights; a sum
-//   over memory took 0.93.
+//   On a Zen 4, compared with 1024 bytes ahead and the first level, a token of GPT-2 124M took 0.74 of the
+//   time in bf16, 0.68 in fp32 with int8 weights, and as long as before in fp32 and in bf16 with int8
+//   weights; a sum over memory took 0.93.
 template <int N, class T>
 __device__ __forceinline__ void prefetch_ahead([[maybe_unused]] const T* address) {
 #ifndef __CUDACC__

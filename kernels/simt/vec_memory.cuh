@@ -167,21 +167,20 @@ __device__ __forceinline__ Vec<bfloat16, N> round(const Vec<float, N>& v) {
             rounded[i].bits = __bfloat16_as_ushort(__low2bfloat16(pair));
             rounded[i + 1].bits = __bfloat16_as_ushort(__high2bfloat16(pair));
         }
-        return rounded;
-    }
+    } else
 #elif !defined(__CUDACC__)
     const auto lanes = [&](int i) INLINE { return *reinterpret_cast<const Lanes*>(v.x + i); };
     if constexpr (N % (2 * cpu_lanes) == 0) {
         for (int i = 0; i < N; i += 2 * cpu_lanes)
             *reinterpret_cast<LaneBits*>(rounded.x + i) = round_to_bf16(lanes(i), lanes(i + cpu_lanes));
-        return rounded;
     } else if constexpr (N == cpu_lanes) {
         *reinterpret_cast<HalfBits*>(rounded.x) = round_to_bf16(lanes(0));
-        return rounded;
-    }
+    } else
 #endif
-    UNROLL
-    for (int i = 0; i < N; i++) rounded[i] = bfloat16(v[i]);
+    {
+        UNROLL
+        for (int i = 0; i < N; i++) rounded[i] = bfloat16(v[i]);
+    }
     return rounded;
 }
 
