@@ -292,8 +292,8 @@ TYPED_TEST(GemmProductTest, MatchesDoublePrecision) {
     }
 }
 
-// A matrix times its own transpose, plus a symmetric one. Where a CPU computes half, the bits are those of
-// the whole product of each matrix by itself.
+// A matrix times its own transpose, plus a symmetric one. On a CPU, which may compute half of it and a batch
+// at once, the bits are those of the whole product of each matrix by itself.
 TYPED_TEST(GemmProductTest, OfASymmetricResultMatchesDoublePrecision) {
     using T = typename TypeParam::T;
     const bool halves =
@@ -329,8 +329,8 @@ TYPED_TEST(GemmProductTest, OfASymmetricResultMatchesDoublePrecision) {
                     return 16 * epsilon<float> * e.size() + rounding * std::abs(e.value);
                 });
                 EXPECT_LE(relative_error(values, expected), (std::is_same_v<T, float> ? 1e-5 : 1e-2));
-                if (!halves) continue;
-                EXPECT_EQ(values, transposed(values, M, M));
+                if (halves) { EXPECT_EQ(values, transposed(values, M, M)); }
+                if (simt::is_gpu()) continue;
                 const auto whole = poisoned<T>(batch * M * M);
                 for (size_t at = 0; at < batch; at++)
                     this->gemm->template product<T>({M, M, K, alpha, beta}, whole.data() + at * M * M,

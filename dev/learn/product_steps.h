@@ -61,10 +61,10 @@ inline void blocks(const Product& p) {
     }
 }
 
-// g++'s vector types, for any address: 8 lanes with AVX2, 16 with AVX-512
-constexpr int lanes = simt::cpu_vector_bytes / sizeof(float);
-typedef float Lanes __attribute__((vector_size(simt::cpu_vector_bytes), aligned(4), may_alias));
-typedef uint32_t Words __attribute__((vector_size(simt::cpu_vector_bytes), aligned(4), may_alias));
+// g++'s vectors, for any address: 8 lanes with AVX2, 16 with AVX-512
+using simt::Lanes;
+using Words = simt::LaneBits;
+constexpr int lanes = simt::cpu_lanes;
 inline Lanes load(const float* from) { return *reinterpret_cast<const Lanes*>(from); }
 inline Words load(const uint32_t* from) { return *reinterpret_cast<const Words*>(from); }
 inline void multiply_add(Lanes& sum, float x, Lanes y) { sum += x * y; }

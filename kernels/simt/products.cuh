@@ -16,8 +16,6 @@ namespace simt {
 #ifndef __CUDACC__
 namespace detail {
 
-typedef int32_t NativeWords __attribute__((vector_size(cpu_vector_bytes), may_alias));
-
 #if defined(__AVX512F__)
 // g++ 12 warns about the unmasked forms (bug 105593), and compiles both to the same code
 constexpr __mmask16 every_lane = 0xffff;
@@ -36,10 +34,10 @@ inline Native load_native(const bfloat16* address) {
 #elif defined(__AVX2__)
     const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(address)));
 #else
-    NativeWords words;
+    LaneBits words;
     for (int i = 0; i < cpu_lanes; i++) words[i] = address[i].bits;
 #endif
-    return std::bit_cast<Native>(std::bit_cast<NativeWords>(words) << 16);
+    return std::bit_cast<Native>(std::bit_cast<LaneBits>(words) << 16);
 }
 inline Native load_native(const int8_t* address) {
 #if defined(__AVX512F__)

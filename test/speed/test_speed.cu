@@ -16,7 +16,6 @@
 #include "kernels/gelu.cuh"
 #include "kernels/gemm/onednn_product.h"
 #include "kernels/layernorm.cuh"
-#include "kernels/simt/bf16_pairs.h"
 #include "kernels/simt/int8_words.h"
 #include "kernels/simt/timing.h"
 #include "model.cuh"
@@ -153,10 +152,7 @@ double rope_bf16_over_fp32() {
     return ratio(
         200, [&](size_t) { turn(bf16); }, [&](size_t) { turn(fp32); });
 }
-TEST_F(Speed, RopeInBf16AgainstFp32) {
-    if (!simt::has_bf16_pairs) GTEST_SKIP() << "the bound is of processors with AVX512_BF16";
-    expect_at_most(2, "RoPE bf16, heads of 32", rope_bf16_over_fp32);
-}
+TEST_F(Speed, RopeInBf16AgainstFp32) { expect_at_most(2, "RoPE bf16, heads of 32", rope_bf16_over_fp32); }
 
 // Matrix products, with memory of their own.
 class Products {
