@@ -66,7 +66,19 @@ TEST(CommandLine, AWrongValueOfAnyOptionWasToldInTheParsersWords) {
         expect_own_words(refusal({name + "=" + std::string(10000, 'x')}), name);
         expect_own_words(refusal({name, ""}), name + " has an empty value; give it a value or leave it out");
         expect_own_words(refusal({name}), name + " has no value; expected one after it");
+        expect_own_words(refusal({name, "-x", "12"}), name + " has no value; expected one before -x");
     }
+}
+
+TEST(CommandLine, AnOptionsNameIsNotTheValueOfTheOneBefore) {
+    const std::string resume =
+        "--resume has no value; expected one before --steps; if --steps is the value, write "
+        "--resume=--steps";
+    EXPECT_EQ(refusal({"--resume", "--steps", "12"}), resume);
+    EXPECT_EQ(refusal({"-i", "-o", "run"}),
+              "--train-data has no value; expected one before -o; if -o is the value, write --train-data=-o");
+    const char* const words[] = {"generate_gpt2", "model", "--prompt=--samples", "--top-k", "5"};
+    EXPECT_EQ(parse_generate_command(5, words)->prompt, "--samples");
 }
 
 TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {

@@ -23,6 +23,24 @@ void check_not_empty(const CLI::App& app, const std::set<std::string>& may_be_em
     }
 }
 
+const CLI::Option* option_of_word(const CLI::App& app, const std::string& word) {
+    if (!word.starts_with('-')) return nullptr;
+    for (const CLI::Option* option : options_of(app)) {
+        if (option->check_name(word)) return option;
+    }
+    return nullptr;
+}
+
+// CLI11 would take the next option's name as the value.
+void check_no_value_is_an_option(const CLI::App& app, std::span<const char* const> words) {
+    for (size_t i = 0; i + 1 < words.size() && words[i] != std::string_view("--"); i++) {
+        const CLI::Option* const option = option_of_word(app, words[i]);
+        CHECK(!option || option->get_items_expected_min() == 0 || !option_of_word(app, words[i + 1]),
+              "{0} has no value; expected one before {1}; if {1} is the value, write {0}={1}",
+              option->get_name(), words[i + 1]);
+    }
+}
+
 // CLI11 would accept --plan=2 as true.
 void check_flags(const CLI::App& app) {
     for (const CLI::Option* option : options_of(app)) {
@@ -140,6 +158,7 @@ bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std:
     app.set_help_flag("-h,--help", "print this help and exit");
     app.set_version_flag("--version", fmt::format("flatgpt {}", version), "print the version and exit");
     if (argc == 2 && print_for_shell(app, argv)) return false;
+    check_no_value_is_an_option(app, std::span(argv, static_cast<size_t>(argc)).subspan(1));
     try {
         parse_words(app, argc, argv, may_be_empty);
         return true;
