@@ -9,13 +9,16 @@ struct DecoderShape {
     int samples, prompt, tokens;
 };
 
-// A model's weights, for Generator::load.
+// A generator with a model's weights.
 template <class T>
-auto values_of(Model<T>& model) {
-    return [&](const Tensor& tensor, size_t first, std::span<float> to) {
+std::unique_ptr<Generator<T>> generator_of(Model<T>& model, const DecoderOptions& options) {
+    auto generator = std::make_unique<Generator<T>>(make_family<T>(model.config()), options);
+    generator->allocate();
+    generator->load([&](const Tensor& tensor, size_t first, std::span<float> to) {
         std::copy_n(model.parameter(tensor).begin() + static_cast<std::ptrdiff_t>(first), to.size(),
                     to.begin());
-    };
+    });
+    return generator;
 }
 
 // The error of a decoder's logits, relative to their norm. fp32: rounding of sums. bf16: each of a dozen
@@ -37,12 +40,10 @@ void expect_decoder_agrees(const DecoderShape& shape, bool int8, Gemm::OnCpu pro
     SCOPED_TRACE(testing::Message() << "V = " << config.V << ", C = " << config.C
                                     << ", samples = " << shape.samples << ", int8 = " << int8);
     const auto model = random_model<T>(config);
-    const DecoderOptions options{
-        .samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8, .int8_products = products};
-    Generator<T> generator(make_family<T>(config), options);
-    generator.allocate();
-    generator.load(values_of(*model));
-    Decoder<T>& decoder = generator.decoder();
+    const auto generator = generator_of(
+        *model,
+        {.samples = shape.samples, .max_tokens = shape.tokens, .int8 = int8, .int8_products = products});
+    Decoder<T>& decoder = generator->decoder();
     if (int8) quantize_weights(*model);
     const auto expect = [&](const auto& logits, int tokens, int k = 0) {
         const std::vector<float> rows = decoder.logits();

@@ -25,10 +25,7 @@ std::vector<int> sample_tokens(const std::vector<float>& logits, const Sampling&
     decode_sample<W>(tokens.data(),
                      SampledRows<T>{row.data(), 0, static_cast<int>(logits.size()), static_cast<int>(count)},
                      sampling, first, nullptr);
-    std::vector<int> drawn(count);
-    simt::copy_to_host(drawn.data(), tokens.data(), tokens.bytes(), nullptr);
-    simt::stream_synchronize(nullptr);
-    return drawn;
+    return download_raw(tokens);
 }
 
 int sample_token(const std::vector<float>& logits, const Sampling& sampling, const Draw& draw) {
@@ -85,7 +82,8 @@ TYPED_TEST(DecodeSample, DrawsTheTokensOfThePlainLoops) {
             for (const Sampling& sampling :
                  {Sampling{0, 3, 0.5}, Sampling{0.8, 0, 1}, Sampling{1e-300, 0, 1}, Sampling{1, 1, 1},
                   Sampling{1, 40, 1}, Sampling{1, 0, 1e-12}, Sampling{1.3, 0, 0.9}, Sampling{0.7, 50, 0.8},
-                  Sampling{2, static_cast<int>(V) - 1, 0.999}, Sampling{1, 1 << 30, 1 - 1e-16}}) {
+                  Sampling{0.9, 50, 0.8}, Sampling{1, 4, 0.6}, Sampling{2, static_cast<int>(V) - 1, 0.999},
+                  Sampling{1, 1 << 30, 1 - 1e-16}}) {
                 const size_t count = V > 2000 ? (slow ? 1 : 4) : (slow ? 3 : 40);
                 expect_plain_tokens<TypeParam, float>(logits, sampling, count);
                 expect_plain_tokens<TypeParam, bfloat16>(logits, sampling, count);
@@ -107,13 +105,11 @@ TYPED_TEST(DecodeSample, EachRowGivesItsToken) {
         decode_sample<TypeParam>(tokens.data(),
                                  SampledRows<float>{device.data(), stride, static_cast<int>(V), 5}, sampling,
                                  {.seed = 3}, nullptr);
-        std::vector<int> drawn(5), expected;
-        simt::copy_to_host(drawn.data(), tokens.data(), tokens.bytes(), nullptr);
-        simt::stream_synchronize(nullptr);
+        std::vector<int> expected;
         for (uint64_t r = 0; r < 5; r++)
             expected.push_back(
                 plain::sample_token({&rows[r * stride], V}, sampling, {.seed = 3, .sample = r}));
-        EXPECT_EQ(drawn, expected) << "stride " << stride;
+        EXPECT_EQ(download_raw(tokens), expected) << "stride " << stride;
     }
 }
 
@@ -158,44 +154,9 @@ TYPED_TEST(DecodeSample, ATokenBeginsExactlyWhereTheSumBeforeItEnds) {
             launch(token_at_kernel<W, N, bfloat16>, static_cast<unsigned>(points.size()), W::threads,
                    decode_sample_detail::Shared<W::threads>::bytes(), nullptr, tokens.data(), given.data(),
                    row.data(), V);
-            std::vector<int> found(points.size());
-            simt::copy_to_host(found.data(), tokens.data(), tokens.bytes(), nullptr);
-            simt::stream_synchronize(nullptr);
-            EXPECT_EQ(found, expected) << "V " << V << " gap " << gap;
+            EXPECT_EQ(download_raw(tokens), expected) << "V " << V << " gap " << gap;
         }
     }
-}
-
-// Pearson's chi-squared over cells of neighbouring tokens that are together expected 5 times or more: with
-// fewer, one draw of a rare token would decide. A token that must not be drawn fails at once.
-void expect_distribution(const std::vector<float>& logits, const Sampling& sampling) {
-    const std::vector<double> weights = plain::token_weights(logits, sampling);
-    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-    const int draws = fewer_on_gpu(3000, 40);
-    const std::vector<int> seen = count_draws(logits, sampling, draws);
-    struct Cell {
-        double expected;
-        int seen;
-    };
-    std::vector<Cell> cells;
-    for (size_t t = 0; t < logits.size(); t++) {
-        const double expected = weights[t] / total * draws;
-        EXPECT_TRUE(expected > 0 || seen[t] == 0) << "token " << t;
-        if (cells.empty() || cells.back().expected >= 5) cells.push_back({0, 0});
-        cells.back().expected += expected;
-        cells.back().seen += seen[t];
-    }
-    if (const Cell last = cells.back(); last.expected < 5) {
-        cells.pop_back();
-        cells.back().expected += last.expected;
-        cells.back().seen += last.seen;
-    }
-    double chi_squared = 0;
-    for (const Cell& cell : cells)
-        chi_squared += (cell.seen - cell.expected) * (cell.seen - cell.expected) / cell.expected;
-    // As unlikely as five standard deviations of a normal distribution (Wilson and Hilferty 1931).
-    const double freedom = std::max(1.0, static_cast<double>(cells.size()) - 1), spread = 2 / (9 * freedom);
-    EXPECT_LE(chi_squared, freedom * std::pow(1 - spread + 5 * std::sqrt(spread), 3)) << cells.size();
 }
 
 TEST(Sampler, DrawsFollowTheSoftmax) {
@@ -247,23 +208,6 @@ TEST(Sampler, SamplesOfOneStepDiffer) {
     EXPECT_GE(std::unique(drawn.begin(), drawn.end()) - drawn.begin(), 390);
 }
 
-TEST(Sampler, TopKAndTopPFollowTheReference) {
-    uint32_t seed = 1;
-    for (const size_t V : {5, 131, 400}) {
-        for (const float spread : {0.01f, 1.0f, 5.0f}) {
-            const std::vector<float> logits = random_logits(V, spread, seed++);
-            for (const Sampling& sampling :
-                 {Sampling{0.7, 3, 1.0}, Sampling{1.0, 40, 1.0}, Sampling{1.3, 0, 0.9}, Sampling{1.0, 0, 0.3},
-                  Sampling{0.9, 50, 0.8}, Sampling{1.0, 4, 0.6}, Sampling{2.0, 350, 0.999}}) {
-                SCOPED_TRACE(testing::Message()
-                             << "V " << V << " spread " << spread << " temperature " << sampling.temperature
-                             << " top-k " << sampling.top_k << " top-p " << sampling.top_p);
-                expect_distribution(logits, sampling);
-            }
-        }
-    }
-}
-
 // The number of tokens that remain, around that of a digit's values.
 TEST(Sampler, ANucleusOfAFlatDistributionIsItsFirstTokens) {
     const std::vector<float> flat(40, 1.5f);
@@ -311,15 +255,6 @@ TEST(Sampler, RefusesSettingsOutOfRange) {
     EXPECT_THROW(check({.temperature = NAN}), UsageError);
     EXPECT_THROW(check({.temperature = INFINITY}), UsageError);
     check({.temperature = 0, .top_k = 0, .top_p = 1});
-}
-
-TEST(Sampler, TemperatureZeroTakesTheFirstOfTheLikeliest) {
-    EXPECT_EQ(sample_token(std::vector<float>{1, 5, 5, 2}, {.temperature = 0}, {}), 1);
-}
-
-TEST(Sampler, MinusInfinityIsNeverDrawn) {
-    const std::vector<float> logits = {-INFINITY, 0.0f, -INFINITY};
-    for (uint64_t i = 0; i < 100; i++) EXPECT_EQ(sample_token(logits, Sampling{}, {0, 0, i}), 1);
 }
 
 TEST(Sampler, LogitsWithoutAFiniteNumberGiveNoToken) {

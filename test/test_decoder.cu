@@ -1,7 +1,9 @@
-// Decoder: generating one token at a time with a cache must give the logits of plain_gpt2.h.
+// Decoder: generating one token at a time with a cache must give the logits of plain_gpt2.h. And generate(),
+// which draws texts from a decoder: how they end, and that none influences another.
 #include "decoder_agrees.cuh"
-#include "plain_sampler.h"
+#include "plain_text.cuh"
 #include "temporary_folder.h"
+#include "trainer/inference/generate.h"
 
 namespace {
 
@@ -34,10 +36,8 @@ TEST(Decoder, Int8GivesTheLogitsOfTheQuantizedWeights) {
 TEST(Decoder, DrawsFromTheLogits) {
     const ModelConfig config{131, 24, 2, 3, 48};
     const auto model = random_model<float>(config);
-    Generator<float> generator(make_family<float>(config), {.samples = 3, .max_tokens = 24});
-    generator.allocate();
-    generator.load(values_of(*model));
-    Decoder<float>& decoder = generator.decoder();
+    const auto generator = generator_of(*model, {.samples = 3, .max_tokens = 24});
+    Decoder<float>& decoder = generator->decoder();
     const Sampling sampling{0.9, 20, 0.95};
     const auto expected = [&](size_t row, uint64_t index, uint64_t sample, int V) {
         const std::vector<float> logits = decoder.logits();
@@ -55,7 +55,7 @@ TEST(Decoder, DrawsFromTheLogits) {
     }
     EXPECT_THROW(decoder.draw(sampling, {}, 4, 131), UsageError);
     EXPECT_THROW(decoder.draw(sampling, {}, 3, 132), UsageError);
-    generator.load([](const Tensor&, size_t, std::span<float> to) { std::ranges::fill(to, NAN); });
+    generator->load([](const Tensor&, size_t, std::span<float> to) { std::ranges::fill(to, NAN); });
     decoder.prefill({1});
     EXPECT_EQ(decoder.draw(sampling, {}, 1, 131), std::vector{-1});
 }
@@ -83,10 +83,8 @@ TEST(Decoder, RefusesWhatItCannotDo) {
     const ModelConfig config{131, 32, 1, 1, 16};
     EXPECT_THROW(Generator<float>(make_family<float>(config), {.samples = 0, .max_tokens = 8}), UsageError);
     EXPECT_THROW(Generator<float>(make_family<float>(config), {.samples = 1, .max_tokens = 33}), UsageError);
-    Generator<float> generator(make_family<float>(config), {.samples = 2, .max_tokens = 8});
-    generator.allocate();
-    generator.load([](const Tensor&, size_t, std::span<float> to) { std::ranges::fill(to, 0.1f); });
-    Decoder<float>& decoder = generator.decoder();
+    const auto generator = generator_of(*random_model<float>(config), {.samples = 2, .max_tokens = 8});
+    Decoder<float>& decoder = generator->decoder();
     EXPECT_THROW(decoder.step({1, 2}), UsageError);  // before a prompt
     EXPECT_THROW(decoder.draw({}, {}, 1, 131), UsageError);
     EXPECT_THROW(decoder.prefill({}), UsageError);
@@ -95,6 +93,92 @@ TEST(Decoder, RefusesWhatItCannotDo) {
     decoder.prefill({1});
     EXPECT_THROW(decoder.step({1}), UsageError);
     EXPECT_THROW(decoder.step({1, -1}), UsageError);
+}
+
+constexpr int V = 11, end_of_text = 10;
+const GenerateOptions options{.max_tokens = 40, .vocabulary = V, .ends = {end_of_text}, .seed = 5};
+
+// Generates texts after a prompt, with a window of max_tokens.
+const std::vector<int> prompt{1, 2, 3};
+struct TextGenerator {
+    TextGenerator(int samples, int max_tokens)
+        : model(random_model<float>({V, 48, 1, 2, 16})),
+          generator(generator_of(*model, {samples, max_tokens})) {}
+    Generation run(
+        const GenerateOptions& o = options, const std::function<void(int, int)>& on_token = [](int, int) {},
+        const std::function<bool()>& stopped = [] { return false; }) {
+        return generate(generator->decoder(), prompt, o, on_token, stopped);
+    }
+    const std::unique_ptr<Model<float>> model;
+    const std::unique_ptr<Generator<float>> generator;
+};
+
+// One of eleven tokens ends a text, so that texts end at very different lengths, before and after the window
+// slides; and none influences another.
+TEST(Generate, TextsAreThoseOfWholeForwardPasses) {
+    for (const size_t window : {48, 16}) {
+        TextGenerator many(9, static_cast<int>(window));
+        std::vector<size_t> lengths;
+        for (const GeneratedText& text : many.run().texts) {
+            std::vector<int> expected = plain::text(*many.model, prompt, 40, window, options.sampling,
+                                                    {.seed = 5, .sample = lengths.size()});
+            const auto end = std::ranges::find(expected, end_of_text);
+            if (end != expected.end()) expected.erase(end + 1, expected.end());
+            EXPECT_EQ(text.tokens, expected) << "text " << lengths.size();
+            EXPECT_EQ(text.ending == Ending::end_of_text, expected.back() == end_of_text);
+            lengths.push_back(expected.size());
+        }
+        EXPECT_LT(std::ranges::min(lengths), 13u);
+        EXPECT_GT(std::ranges::max(lengths), 14u);
+    }
+}
+
+TEST(Generate, EndsAtEndOfTextAtTheMostTokensOrWhereTheContextIsFull) {
+    TextGenerator two(2, 48);
+    GenerateOptions o = options;
+    o.ends = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const auto expect = [&](size_t tokens, Ending ending) {
+        for (const GeneratedText& text : two.run(o).texts) {
+            EXPECT_EQ(text.tokens.size(), tokens);
+            EXPECT_EQ(text.ending, ending);
+        }
+        // no step follows the last token
+        EXPECT_EQ(two.generator->decoder().length(), 3 + static_cast<int>(tokens) - 1);
+    };
+    expect(1, Ending::end_of_text);
+    o.ends = {};
+    expect(40, Ending::max_tokens);
+    o.context = 20;
+    expect(17, Ending::context);  // 3 + 17 = 20
+    o.context = 43;               // both limits at once: the requested number is generated
+    expect(40, Ending::max_tokens);
+    o.context = 4;
+    expect(1, Ending::context);
+    o.context = 3;
+    EXPECT_THROW(two.run(o), UsageError);
+}
+
+TEST(Generate, EveryTokenIsHeardOfAsItIsDrawn) {
+    std::vector<std::vector<int>> heard(3);
+    const Generation result = TextGenerator(3, 16).run(
+        options, [&](int k, int token) { heard[static_cast<size_t>(k)].push_back(token); });
+    size_t decoded = 0;
+    for (size_t k = 0; k < 3; k++) {
+        EXPECT_EQ(heard[k], result.texts[k].tokens);
+        decoded += heard[k].size() - 1;
+    }
+    EXPECT_EQ(result.decoded_tokens, decoded);
+}
+
+TEST(Generate, StopsBetweenTokens) {
+    int heard = 0;
+    const GenerateOptions endless{.max_tokens = 40, .vocabulary = V};
+    const Generation result = TextGenerator(2, 16).run(
+        endless, [&](int, int) { heard++; }, [&] { return heard >= 6; });
+    for (const GeneratedText& text : result.texts) {
+        EXPECT_EQ(text.tokens.size(), 3u);
+        EXPECT_EQ(text.ending, Ending::stopped);
+    }
 }
 
 }  // namespace

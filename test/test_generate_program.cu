@@ -11,12 +11,11 @@
 #include <sstream>
 
 #include "model.cuh"
-#include "plain_sampler.h"
+#include "plain_text.cuh"
 #include "program.h"
 #include "system/utf8_stream.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/checkpoint/run_folder.h"
-#include "trainer/inference/generate.h"
 #include "trainer/models/hugging_face.h"
 #include "trainer/models/model_file.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -89,29 +88,6 @@ nlohmann::json one_sample(const std::vector<int>& tokens, const std::string& tex
 constexpr ModelConfig small{256, 48, 2, 2, 32};
 const std::string mixed = "Gr\u00FC\u00DFe \u65E5\u672C \U0001F600!\n";
 
-// The plain loops as a decoder of one text.
-struct PlainDecoder {
-    plain::GPT2<double> model;
-    std::vector<int> text = {};
-    std::vector<float> logits = {};
-
-    int samples() const { return 1; }
-    int max_tokens() const { return small.context; }
-    void prefill(const std::vector<int>& tokens) {
-        text = tokens;
-        model.forward(text, text, text.size());
-        const std::vector<double>& all = model.activations["logits"];
-        logits.assign(all.end() - small.V, all.end());
-    }
-    void step(const std::vector<int>& tokens) {
-        text.push_back(tokens[0]);
-        prefill(std::vector(text));
-    }
-    std::vector<int> draw(const Sampling& sampling, const Draw& draw, int, int) const {
-        return {plain::sample_token(logits, sampling, draw)};
-    }
-};
-
 TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
     const TemporaryFolder folder;
     const std::string path = random_model(folder / "model", small, "byte");
@@ -120,7 +96,6 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
                        {.B = 1, .T = small.context, .total_batch = 1, .training = false});
     model.allocate();
     load_weights(model, *file);
-    const std::vector<int> prompt = encoded("byte", "Wo");
     struct Case {
         std::string arguments;
         Sampling sampling;
@@ -128,16 +103,13 @@ TEST(GenerateProgram, TokensAreThoseOfTheWholeForwardPass) {
     for (const Case& c : {Case{"--greedy", {.temperature = 0}}, Case{"--seed 5", {}},
                           Case{"--temperature 0.8 --top-k 20 --seed 5", {0.8, 20, 1}},
                           Case{"--seed 5 --top-p 0.7", {1, 0, 0.7}}}) {
-        PlainDecoder whole{plain_copy<double>(model)};
-        const GenerateOptions options{
-            .max_tokens = 100, .vocabulary = small.V, .sampling = c.sampling, .seed = 5};
-        const Generation expected = generate(
-            whole, prompt, options, [](int, int) {}, [] { return false; });
         const nlohmann::json samples =
             samples_of(generate(path + " --prompt Wo --json --max-tokens 100 " + c.arguments));
         ASSERT_EQ(samples.size(), 1u);
-        EXPECT_EQ(samples[0].at("tokens").get<std::vector<int>>(), expected.texts[0].tokens) << c.arguments;
-        EXPECT_EQ(expected.texts[0].tokens.size(), 100u);  // twice as long as the context
+        // twice as long as the context
+        EXPECT_EQ(samples[0].at("tokens").get<std::vector<int>>(),
+                  plain::text(model, encoded("byte", "Wo"), 100, 48, c.sampling, {.seed = 5}))
+            << c.arguments;
     }
 }
 
@@ -148,16 +120,6 @@ TEST(GenerateProgram, APromptLongerThanTheContextCountsByItsEnd) {
     EXPECT_EQ(samples_of(generate(arguments + std::string(90, 'a') + "c" + end)),
               samples_of(generate(arguments + "c" + end)));
     EXPECT_NE(samples_of(generate(arguments + end + "c")), samples_of(generate(arguments + end + "d")));
-}
-
-TEST(GenerateProgram, SamplesThatSlideAreThoseThatSlideAlone) {
-    const TemporaryFolder folder;
-    const std::string arguments =
-        random_model(folder / "model", small, "byte") + " --prompt abc --json --max-tokens 60";
-    const nlohmann::json many = samples_of(generate(arguments + " --samples 3"));
-    EXPECT_NE(many[0], many[1]);
-    EXPECT_EQ(many[0], samples_of(generate(arguments))[0]);
-    EXPECT_EQ(many[1], samples_of(generate(arguments + " --samples 2"))[1]);
 }
 
 TEST(GenerateProgram, TheBestCheckpointIsTheOneWithTheLowestValidationLoss) {
@@ -548,10 +510,6 @@ TEST(GenerateProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_TRUE(says(errors(""), "CHECKPOINT is required"));
     EXPECT_TRUE(says(errors(folder / "none"), folder / "none"));
     EXPECT_TRUE(says(errors(folder.path()), folder.path()));  // a folder without a model
-    EXPECT_EQ(
-        errors(path + " --stop-at-context --prompt " + std::string(48, 'a')),
-        "generate_gpt2: the prompt has 48 tokens; expected at most 47, so that a new token fits into the "
-        "context of 48\n");
     EXPECT_EQ(errors(path + " --tokens 3,256"),
               "generate_gpt2: token 256 of the prompt; expected 0 to 255\n");
     for (const char* tokens : {"1,,2", "1,2,", ",1", "1;2", "1,-2", "-1", "a", "1 2", "99999999999"}) {
