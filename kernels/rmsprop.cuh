@@ -59,13 +59,8 @@ void rmsprop_update(T* params, float* master, float* v, float* b, const float* g
                                 .eps = static_cast<float>(step.eps),
                                 .momentum = static_cast<float>(step.momentum),
                                 .weight_decay = static_cast<float>(step.weight_decay)};
-    if (b) {
-        launch_elementwise<W, BesideFloats<W, T>>(
-            n, stream, [](auto N) { return rmsprop_kernel<W, N(), T, true>; }, params, master, v, b, grads, n,
-            c, state);
-    } else {
-        launch_elementwise<W, BesideFloats<W, T>>(
-            n, stream, [](auto N) { return rmsprop_kernel<W, N(), T, false>; }, params, master, v, b, grads,
-            n, c, state);
-    }
+    launch_elementwise<W, BesideFloats<W, T>>(
+        n, stream,
+        [&](auto N) { return b ? rmsprop_kernel<W, N(), T, true> : rmsprop_kernel<W, N(), T, false>; },
+        params, master, v, b, grads, n, c, state);
 }

@@ -59,13 +59,7 @@ void sgd_update(T* params, float* master, float* b, const float* grads, size_t n
     const SgdCoefficients c{.momentum = static_cast<float>(step.momentum),
                             .weight_decay = static_cast<float>(step.weight_decay),
                             .nesterov = step.nesterov};
-    if (b) {
-        launch_elementwise<W, BesideFloats<W, T>>(
-            n, stream, [](auto N) { return sgd_kernel<W, N(), T, true>; }, params, master, b, grads, n, c,
-            state);
-    } else {
-        launch_elementwise<W, BesideFloats<W, T>>(
-            n, stream, [](auto N) { return sgd_kernel<W, N(), T, false>; }, params, master, b, grads, n, c,
-            state);
-    }
+    launch_elementwise<W, BesideFloats<W, T>>(
+        n, stream, [&](auto N) { return b ? sgd_kernel<W, N(), T, true> : sgd_kernel<W, N(), T, false>; },
+        params, master, b, grads, n, c, state);
 }

@@ -233,11 +233,20 @@ void expect_buckets_reduced_once(Optimizer optimizer) {
         EXPECT_EQ(in_parts, zero ? model.table().state_elements(1, false) : 0);
         EXPECT_EQ(elements, model.table().elements());
         model.update(optimizer == Optimizer::muon ? muon() : adamw);
-        // Besides the sums of loss, norm and flags, a step sends the bytes that the plan states.
-        const size_t sums =
-            Collective{Collective::all_reduce, nullptr, sizeof(StepSums) / sizeof(float), Collective::fp32}
-                .bytes_sent(world());
-        EXPECT_EQ(counting.bytes_sent() - sums, model.bytes_sent());
+        // Besides gradients and, with ZeRO-1, parameters a step sends the sums of loss, norm and flags.
+        const auto sent = [](Collective::Kind kind, size_t count, Collective::Element element) {
+            return Collective{kind, nullptr, count, element}.bytes_sent(world());
+        };
+        using enum Collective::Kind;
+        size_t bytes = sent(all_reduce, sizeof(StepSums) / sizeof(float), Collective::fp32);
+        for (const Bucket& b : buckets) {
+            const bool divided = zero && !b.is_whole();
+            bytes += sent(divided ? reduce_scatter : all_reduce, b.elements, Collective::fp32);
+            if (zero)
+                bytes += sent(divided ? all_gather : broadcast, b.elements,
+                              std::is_same_v<Type, float> ? Collective::fp32 : Collective::bf16);
+        }
+        EXPECT_EQ(counting.bytes_sent(), bytes);
         model.read_masters(nullptr);
     }
 }

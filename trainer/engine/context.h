@@ -44,6 +44,11 @@ struct ModelOptions {
 
 struct Context {
     explicit Context(const ModelOptions& o) : options(o) {}
+    Context(const Context&) = delete;
+    ~Context() {
+        gemm.reset();
+        if (stream) simt::stream_destroy(stream);
+    }
 
     const ModelOptions options;
     stream_t stream = nullptr;

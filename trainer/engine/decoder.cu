@@ -44,7 +44,6 @@ Decoder<T>::Decoder(Context& context, Family<T>& family, const TensorTable& tabl
 template <class T>
 void Decoder<T>::reserve(Arena& activations) {
     inputs_.resize(1 + std::max(size(samples()), size(max_tokens())));
-    tokens_.reserve(size(samples()));
     activations.reserve(state_.before, inputs_.size());
     activations.reserve(logits_, size(samples()) * Vp());
     activations.reserve(drawn_, size(samples()));
@@ -66,16 +65,17 @@ size_t Decoder<T>::gemm_workspace_bytes() const {
 }
 
 template <class T>
-void Decoder<T>::check_tokens(const std::vector<int>& tokens) const {
+void Decoder<T>::pass(const std::vector<int>& tokens, bool is_prompt) {
     for (const int token : tokens)
         CHECK(token >= 0 && token < config().V, "token {}; expected 0 to {}", token, config().V - 1);
-}
-
-template <class T>
-void Decoder<T>::pass(const std::vector<int>& tokens, int B, int T_, size_t first) {
+    state_.is_prompt = is_prompt;
+    state_.tokens = is_prompt ? static_cast<int>(tokens.size()) : 1;
+    if (is_prompt) state_.length = 0;
+    context_.B = is_prompt ? 1 : samples();
+    context_.T = is_prompt ? padded_length(state_.tokens, max_tokens()) : 1;
+    const size_t first = is_prompt ? tokens.size() - 1 : 0;  // row of the head's input that has logits
     const stream_t stream = context_.stream;
     simt::stream_synchronize(stream);  // the last pass has read inputs_
-    context_.B = B, context_.T = T_;
     inputs_[0] = length();
     std::fill(std::copy(tokens.begin(), tokens.end(), inputs_.begin() + 1), inputs_.end(), 0);
     simt::copy_to_device(state_.before, inputs_.data(), (1 + context_.rows()) * sizeof(int), stream);
@@ -97,7 +97,7 @@ void Decoder<T>::pass(const std::vector<int>& tokens, int B, int T_, size_t firs
         ~Active() { active = false; }
     };
     const Active active(state_.active);
-    if (state_.is_prompt || context_.profile.measuring()) work();
+    if (is_prompt || context_.profile.measuring()) work();
     else graphs_.run(size(chunks) - 1, stream, work);
     state_.length += state_.tokens;
     context_.profile.end(stream);
@@ -107,11 +107,7 @@ template <class T>
 void Decoder<T>::prefill(const std::vector<int>& prompt) {
     CHECK(!prompt.empty() && prompt.size() <= size(max_tokens()), "a prompt of {} tokens; expected 1 to {}",
           prompt.size(), max_tokens());
-    check_tokens(prompt);
-    state_.is_prompt = true;
-    state_.length = 0;
-    state_.tokens = static_cast<int>(prompt.size());
-    pass(prompt, 1, padded_length(state_.tokens, max_tokens()), prompt.size() - 1);
+    pass(prompt, true);
 }
 
 template <class T>
@@ -120,23 +116,20 @@ void Decoder<T>::step(const std::vector<int>& tokens) {
           samples());
     CHECK(length() > 0, "a step before the prompt; expected prefill first");
     CHECK(length() < max_tokens(), "the cache is full: it holds {} tokens", max_tokens());
-    check_tokens(tokens);
-    state_.is_prompt = false;
-    state_.tokens = 1;
-    pass(tokens, samples(), 1, 0);
+    pass(tokens, false);
 }
 
 template <class T>
-const std::vector<int>& Decoder<T>::draw(const Sampling& sampling, const Draw& first, int count, int V) {
+std::vector<int> Decoder<T>::draw(const Sampling& sampling, const Draw& first, int count, int V) {
     CHECK(length() > 0, "a draw before the prompt; expected prefill first");
     CHECK(count > 0 && count <= samples() && V <= config().V,
           "{} draws of {} ids; expected up to {} of up to {}", count, V, samples(), config().V);
     decode_sample(drawn_, SampledRows<T>{logits_, state_.is_prompt ? 0 : Vp(), V, count}, sampling, first,
                   context_.stream);
-    tokens_.resize(size(count));
-    simt::copy_to_host(tokens_.data(), drawn_, tokens_.size() * sizeof(int), context_.stream);
+    std::vector<int> tokens(size(count));
+    simt::copy_to_host(tokens.data(), drawn_, tokens.size() * sizeof(int), context_.stream);
     simt::stream_synchronize(context_.stream);
-    return tokens_;
+    return tokens;
 }
 
 template class Decoder<float>;

@@ -36,9 +36,8 @@ public:
     // or a wrong number of them.
     void step(const std::vector<int>& tokens);
     // Draws the tokens that follow in samples first.sample .. first.sample + count - 1, of the ids below V.
-    // After step(), first.sample is 0. The result is valid until the next call. -1 stands for a row of logits
-    // that are not finite.
-    const std::vector<int>& draw(const Sampling& sampling, const Draw& first, int count, int V);
+    // After step(), first.sample is 0. -1 stands for a row of logits that are not finite.
+    std::vector<int> draw(const Sampling& sampling, const Draw& first, int count, int V);
     // Logits (rows, Vp) of the tokens that follow, for tests. Entries from V on are padding.
     std::vector<float> logits() const { return to_host(logits_, rows() * Vp(), context_.stream); }
 
@@ -48,10 +47,8 @@ public:
     int max_tokens() const { return state_.options.max_tokens; }
 
 private:
-    void check_tokens(const std::vector<int>& tokens) const;
-    // A pass of B sequences of T tokens over the blocks. The logits are those of row `first` of the head's
-    // input, and of the other samples' rows behind it.
-    void pass(const std::vector<int>& tokens, int B, int T_, size_t first);
+    // A pass over the blocks, of a prompt or of one token of each sample.
+    void pass(const std::vector<int>& tokens, bool is_prompt);
     size_t rows() const { return state_.is_prompt ? 1 : static_cast<size_t>(samples()); }  // of logits
     size_t Vp() const { return static_cast<size_t>(config().Vp()); }
 
@@ -61,8 +58,8 @@ private:
     GenerationState<T> state_;
     T* logits_ = nullptr;
     int* drawn_ = nullptr;
-    std::vector<int> inputs_, tokens_;  // the host's copies of state_.before and of drawn_
-    Graphs graphs_;                     // a step, by the number of chunks that attention processes
+    std::vector<int> inputs_;  // the host's copy of state_.before
+    Graphs graphs_;            // a step, by the number of chunks that attention processes
 };
 
 extern template class Decoder<float>;

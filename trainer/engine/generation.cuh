@@ -10,9 +10,7 @@
 template <class T>
 void decode_product(T* out, const T* inp, const typename GenerationState<T>::Weight& weight, const T* bias,
                     DecodeMatmulShape shape, Activation activation, stream_t stream) {
-    if (weight.quantized)
-        decode_matmul(out, inp, weight.quantized, weight.scales, bias, shape, activation, stream);
-    else
-        decode_matmul(out, inp, weight.values, static_cast<const float*>(nullptr), bias, shape, activation,
-                      stream);
+    weight.use([&](const auto* values) {
+        decode_matmul(out, inp, values, weight.scales, bias, shape, activation, stream);
+    });
 }

@@ -24,6 +24,13 @@ struct GenerationState {
         T* values = nullptr;
         int8_t* quantized = nullptr;
         float* scales = nullptr;
+
+        // f(values) or f(quantized).
+        template <class F>
+        void use(const F& f) const {
+            if (quantized) f(quantized);
+            else f(values);
+        }
     };
     const DecoderOptions options;
     Arena& cache_memory;

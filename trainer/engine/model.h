@@ -109,8 +109,6 @@ public:
     void set_optimizer_step(int step) { update_.set_step(step); }
 
     Profile& profile() { return context_.profile; }  // timings of forward, backward and update
-    // Bytes that this process sends in a step: gradients and, with ZeRO-1, parameters.
-    size_t bytes_sent() const;
     // Checksum of the parameters, over every bit; it must be equal on all processes. Reads them once.
     uint64_t checksum() { return parameters_.checksum(); }
 

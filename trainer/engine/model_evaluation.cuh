@@ -42,19 +42,6 @@ void Model<T>::rehearse(const Batch& batch) {
 }
 
 template <class T>
-size_t Model<T>::bytes_sent() const {
-    const Collective::Element gradients = options().reduce_bf16 ? Collective::bf16 : Collective::fp32;
-    size_t bytes = 0;
-    for (const Bucket& b : table_.buckets()) {
-        const Collective sum = {gradients_.sum_of(b), nullptr, b.elements, gradients};
-        bytes += sum.bytes_sent(options().world_size);
-        if (options().sharded())
-            bytes += Parameters<T>::gathering(b, static_cast<T*>(nullptr)).bytes_sent(options().world_size);
-    }
-    return bytes;
-}
-
-template <class T>
 std::vector<float> Model<T>::activation(const std::string& name, int layer) const {
     if (name != "logits") {
         const auto found = family_->activation(name, layer);

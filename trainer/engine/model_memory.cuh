@@ -53,11 +53,9 @@ Model<T>::~Model() {
         if (context_.stream) simt::stream_synchronize(context_.stream);
     } catch (const std::exception&) {}  // the communicator has failed, and an earlier wait has reported it
     graphs_.discard();
-    context_.gemm.reset();
     for (const event_t event : copied_) {
         if (event) simt::event_destroy(event);
     }
-    if (context_.stream) simt::stream_destroy(context_.stream);
 }
 
 template <class T>

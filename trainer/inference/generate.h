@@ -67,7 +67,7 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
     const auto start = Clock::now();
     auto prefilled = start;
     for (size_t index = 0; !stopped() && unfinished > 0; index++) {
-        const auto draw = [&](size_t first, int count) -> std::vector<int> {
+        const auto draw = [&](size_t first, int count) {
             return decoder.draw(o.sampling, {.seed = o.seed, .step = o.step, .index = index, .sample = first},
                                 count, o.vocabulary);
         };

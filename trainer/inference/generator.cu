@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/quantize.cuh"
 #include "kernels/random.cuh"
@@ -31,12 +30,6 @@ Generator<T>::Generator(std::unique_ptr<Family<T>> family, const DecoderOptions&
 }
 
 template <class T>
-Generator<T>::~Generator() {
-    context_.gemm.reset();
-    if (context_.stream) simt::stream_destroy(context_.stream);
-}
-
-template <class T>
 void Generator<T>::reserve() {
     GenerationState<T>& g = decoder_.state();
     const auto longest_prompt = static_cast<size_t>(g.options.max_tokens);
@@ -59,7 +52,7 @@ void Generator<T>::reserve() {
     }
     family_->reserve(memory_.activations, memory_.workspace);
     decoder_.reserve(memory_.activations);
-    if (g.options.int8 || !std::is_same_v<T, float>) memory_.workspace.reserve(staging_, block_floats_);
+    memory_.workspace.reserve(staging_, block_floats_);
     if (g.options.int8) memory_.workspace.reserve(g.int8_scratch, g.int8_scratch_bytes);
     gemm_workspace_bytes_ = decoder_.gemm_workspace_bytes();
     memory_.workspace.reserve(gemm_workspace_, gemm_workspace_bytes_);
@@ -92,19 +85,11 @@ void Generator<T>::load(const Values& values) {
         for (size_t first = 0, count; first < t.elements; first += count) {
             count = std::min(most, t.elements - first);
             values(t, first, std::span(block).first(count));
-            const auto copy_to = [&](float* device) {
-                simt::copy_to_device(device, block.data(), count * sizeof(float), context_.stream);
-            };
-            if (to.quantized) {
-                copy_to(staging_);
+            simt::copy_to_device(staging_, block.data(), count * sizeof(float), context_.stream);
+            if (to.quantized)
                 quantize(to.quantized + first, to.scales + first / columns, staging_, count / columns,
                          static_cast<int>(columns), context_.stream);
-            } else if constexpr (std::is_same_v<T, float>) {
-                copy_to(to.values + first);
-            } else {
-                copy_to(staging_);
-                convert(to.values + first, staging_, count, context_.stream);
-            }
+            else convert(to.values + first, staging_, count, context_.stream);
             simt::stream_synchronize(context_.stream);  // before the block is filled again
         }
     }

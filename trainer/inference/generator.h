@@ -20,7 +20,6 @@ public:
 
     // Plans the memory and allocates nothing. UsageError for impossible shapes (the family's, the decoder's).
     Generator(std::unique_ptr<Family<T>> family, const DecoderOptions& options);
-    ~Generator();
     Generator(const Generator&) = delete;
 
     MemoryPlan memory_plan() const { return memory_.plan(); }
@@ -38,7 +37,7 @@ private:
     Memory memory_;
     Decoder<T> decoder_;
     size_t block_floats_ = 0;   // rows that are loaded at a time; one of the longest, or more
-    float* staging_ = nullptr;  // fp32 weights of a block on the device, if they are converted there
+    float* staging_ = nullptr;  // the block's fp32 weights on the device, where they are converted
     std::byte* gemm_workspace_ = nullptr;
     size_t gemm_workspace_bytes_ = 0;
 };

@@ -49,7 +49,7 @@ template <class T>
 void Operations<T>::encoder_backward(TensorId wte, TensorId wpe, const T* dout) {
     const Context& batch = *this->context_;
     operation("encoder backward", cost::encoder<T>(rows(), channels()));
-    ::encoder_backward(grad(wte), wpe == no_tensor ? nullptr : grad(wpe), dout, batch.inputs(), batch.order(),
+    ::encoder_backward(grad(wte), grad_or_none(wpe), dout, batch.inputs(), batch.order(),
                        batch.B, batch.T, config_.C, stream());
 }
 
@@ -65,10 +65,7 @@ void Operations<T>::matmul(const char* name, T* out, const T* inp, const Affine&
 
 template <class T>
 void Operations<T>::matmul_dweight(const char* name, TensorId weight, const T* dout, const T* inp) {
-    const auto [OC, C] = sizes(weight);
-    const bool accumulate = this->context_->accumulates();
-    operation(name, cost::matmul_weight<T>(rows(), C, OC, accumulate));
-    gemm().backward_weight(grad(weight), nullptr, dout, inp, rows(), C, OC, accumulate, stream());
+    matmul_dweight_dbias(name, {weight}, dout, inp);
 }
 
 template <class T>
@@ -76,7 +73,7 @@ void Operations<T>::matmul_dweight_dbias(const char* name, const Affine& p, cons
     const auto [OC, C] = sizes(p.weight);
     const bool accumulate = this->context_->accumulates();
     operation(name, cost::matmul_weight<T>(rows(), C, OC, accumulate));
-    gemm().backward_weight(grad(p.weight), grad(p.bias), dout, inp, rows(), C, OC, accumulate, stream());
+    gemm().backward_weight(grad(p.weight), grad_or_none(p.bias), dout, inp, rows(), C, OC, accumulate, stream());
 }
 
 template <class T>
@@ -122,7 +119,7 @@ void Operations<T>::residual_norm(const Normalised<T>& to, T* sum, const T* inp,
 template <class T>
 void Operations<T>::norm_backward(T* dresidual, const T* dout, const T* inp, const Normalised<T>& kept,
                                   const Affine& p, float* dsum, bool residual) {
-    float* const dbias = p.bias == no_tensor ? nullptr : grad(p.bias);
+    float* const dbias = grad_or_none(p.bias);
     operation(dbias ? "layernorm backward" : "rmsnorm backward",
               cost::layernorm_backward<T>(rows(), channels(), residual));
     const bool weighted = p.weight != no_tensor;

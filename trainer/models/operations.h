@@ -90,6 +90,7 @@ protected:
     void operation(const char* name, const Cost& cost) { this->context_->operation(name, cost); }
     float eps() const { return config_.norm_eps > 0 ? static_cast<float>(config_.norm_eps) : 1e-5f; }
     T* param_or_none(TensorId id) { return id == no_tensor ? nullptr : param(id); }
+    float* grad_or_none(TensorId id) { return id == no_tensor ? nullptr : grad(id); }
     // Weights of norms that have none, and their gradient, which is not used. A family with such norms
     // reserves them.
     T* ones_ = nullptr;

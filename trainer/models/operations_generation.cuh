@@ -32,12 +32,10 @@ void Operations<T>::generate_embedding(T* out, TensorId wte, TensorId wpe) {
     const GenerationState<T>& g = *this->generation_;
     const auto& tokens = g.weights[wte];
     operation("encoder", {});
-    const auto embed = [&](const auto* table) {
+    tokens.use([&](const auto* table) {
         decode_encoder(out, g.ids(), table, tokens.scales, param_or_none(wpe), g.before, rows(), config_.C,
                        g.is_prompt, stream());
-    };
-    if (tokens.quantized) embed(tokens.quantized);
-    else embed(tokens.values);
+    });
 }
 
 // A prompt uses the library.
