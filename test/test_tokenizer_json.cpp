@@ -423,6 +423,82 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
         make_tokenizer(reference("plain"))->encode("<p>"));
 }
 
+static std::vector<Token> encoded_with(const std::string& config, const std::string& text,
+                                       const std::string& map = "{}", const std::string& added = "") {
+    const TemporaryFolder folder;
+    const std::string change =
+        added.empty() ? "[]" : R"([{"op": "add", "path": "/added_tokens/-", "value": )" + added + "}]";
+    return make_tokenizer(write_folder(folder,
+                                       {{"tokenizer_config.json",
+                                         R"({"tokenizer_class": "PreTrainedTokenizerFast", )" + config + "}"},
+                                        {"special_tokens_map.json", map}},
+                                       change))
+        ->encode(text);
+}
+
+TEST(TokenizerFolder, TheSpecialTokensMapIsNotReadBesideAnAddedTokensDecoder) {
+    const std::string map = R"({"eos_token": "<x>", "pad_token": "<p>"})",
+                      decoder = R"("added_tokens_decoder": {"600": {"content": "<x>", "special": true}})";
+    EXPECT_EQ(encoded_with(decoder, "<x><p>h", map), (std::vector<Token>{600, 29, 81, 31, 73}));
+    EXPECT_EQ(encoded_with(R"("model_max_length": 64)", "<x><p>h", map), (std::vector<Token>{600, 601, 73}));
+    const TemporaryFolder folder;
+    const auto tokenizer = make_tokenizer(
+        write_folder(folder, {{"tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast",
+                                "eos_token": "<｜pad｜>", )" +
+                                                            decoder + "}"},
+                              {"special_tokens_map.json", map}}));
+    EXPECT_EQ(tokenizer->end_of_text(), 1);
+}
+
+// A token of white space was repeated for the white space that it had itself taken away.
+TEST(TokenizerFolder, ATokenOfSpacesWithBothStripsIsFoundOnce) {
+    const auto encoded = [](const std::string& flags) {
+        return encoded_with(R"("added_tokens_decoder": {"600": {"content": "  ", )" + flags + "}}",
+                            "a      b");
+    };
+    EXPECT_EQ(encoded(R"("lstrip": true, "rstrip": true)"), (std::vector<Token>{66, 600, 67}));
+    for (const char* one : {R"("lstrip": true)", R"("rstrip": true)"})
+        EXPECT_EQ(encoded(one), (std::vector<Token>{66, 600, 600, 600, 67})) << one;
+}
+
+TEST(TokenizerFolder, OfTasksWithOneContentTheLastSaysItsFlags) {
+    using Tokens = std::vector<Token>;
+    const std::string alone = R"({"content": "<q>", "single_word": true, "__type": "AddedToken"})";
+    const Tokens found = {66, 600, 67}, spelled = {66, 29, 82, 31, 67};
+    EXPECT_EQ(encoded_with(R"("bos_token": )" + alone + R"(, "eos_token": "<q>")", "a<q>b"), found);
+    EXPECT_EQ(encoded_with(R"("bos_token": "<q>", "eos_token": )" + alone, "a<q>b"), spelled);
+    EXPECT_EQ(  // the third is known
+        encoded_with(R"("bos_token": "<q>", "eos_token": )" + alone + R"(, "pad_token": "<q>")", "a<q>b"),
+        spelled);
+}
+
+// With split_special_tokens, a special token is spelled.
+TEST(TokenizerFolder, ATokenIsSpecialByItsTaskOrIfItSaysSo) {
+    using Tokens = std::vector<Token>;
+    const std::string split = R"(, "split_special_tokens": true)";
+    const auto listed = [&](const std::string& special) {
+        return encoded_with(R"("additional_special_tokens": [{"content": "word", "normalized": true,
+            "special": )" + special +
+                                R"(, "__type": "AddedToken"}])" + split,
+                            "wordh");
+    };
+    EXPECT_EQ(listed("false"), (Tokens{600, 73}));
+    EXPECT_EQ(listed("true"), (Tokens{88, 503, 73}));
+
+    const Tokens kept = {600, 73}, spelled = {29, 89, 31, 73};
+    const std::string plain = R"({"id": 600, "content": "<x>", "special": false})",
+                      special = R"({"id": 600, "content": "<x>", "special": true})",
+                      decoder = R"("added_tokens_decoder": {"600": {"content": "<x>", "special": false}})",
+                      task = R"("eos_token": "<x>")";
+    EXPECT_EQ(encoded_with(decoder + split, "<x>h"), kept);
+    EXPECT_EQ(encoded_with(decoder + ", " + task + split, "<x>h"), spelled);
+    EXPECT_EQ(encoded_with(task + split, "<x>h", "{}", plain), spelled);
+    // Once it has been special, it stays so.
+    EXPECT_EQ(encoded_with(decoder + split, "<x>h", "{}", special), spelled);
+    // With added_tokens_decoder, a task makes only those special that it lists.
+    EXPECT_EQ(encoded_with(R"("added_tokens_decoder": {}, )" + task + split, "<x>h", "{}", plain), kept);
+}
+
 TEST(TokenizerFolder, ThePrefixSpaceIsThatOfTheClass) {
     const TemporaryFolder folder;
     const std::string prefix =

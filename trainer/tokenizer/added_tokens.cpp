@@ -54,6 +54,7 @@ void AddedTokens::Set::split(std::string_view text, const Consume& consume) cons
         if (token->passed_over || (token->single_word && !is_alone(text, begin, end))) continue;
         if (token->lstrip) begin = std::max(white_space_before(text, begin), done);
         if (token->rstrip) end = white_space_after(text, end);
+        if (begin >= end) continue;  // its white space was taken away by the token before
         if (done < begin) consume(text.substr(done, begin - done), nullptr);
         consume(token->content, token);
         done = end;  // a token of spaces may end before the end of those that another one took away

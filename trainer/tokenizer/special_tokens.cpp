@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -24,13 +23,26 @@ bool is_task(const std::string& name) {
     return std::find(std::begin(tasks), std::end(tasks), name) != std::end(tasks);
 }
 
-// A token of a task is a text or an object. As a text, it is special.
-std::optional<AddedToken> token_of(const json& value, const std::string& path) {
-    if (value.is_null() || value == "") return std::nullopt;
-    AddedToken token =
-        value.is_string() ? AddedToken{.content = value.get<std::string>()} : added_token_of(value, path);
-    token.special = true;
-    return token;
+// Special tokens are texts or objects; null and "" are none.
+bool is_given(const json& value) { return !value.is_null() && value != ""; }
+
+std::string content_of(const json& value, const std::string& path) {
+    return value.is_string() ? value.get<std::string>() : added_token_of(value, path).content;
+}
+
+// named: the contents that a task or a field of its own makes special, whatever the object says.
+AddedToken token_of_object(json token, const std::set<std::string>& named, const std::string& path) {
+    const AddedToken added = added_token_of(token, path);
+    if (added.special || !named.contains(added.content)) return added;
+    token["special"] = true;  // the default of normalized depends on it
+    return added_token_of(token, path);
+}
+
+// A text is special, and so is an object of special_tokens_map.json, which has no __type.
+AddedToken token_of(json value, const std::set<std::string>& named, const std::string& path) {
+    if (value.is_string()) return {.content = value.get<std::string>(), .special = true};
+    if (value.is_object() && !value.contains("__type")) value.emplace("special", true);
+    return token_of_object(value, named, path);
 }
 
 class Collector {
@@ -54,6 +66,8 @@ public:
               token.content, token.id, stated.get<int>());
         CHECK(token.id < max_vocab_size, "{}: added token {} would have number {}; expected fewer than {}",
               path_, shown(token.content), token.id, max_vocab_size);
+        // With split_special_tokens, a token that has once been special stays in the text.
+        token.passed_over = token.special || (index < tokens_.size() && tokens_[index].passed_over);
         if (index == tokens_.size()) indices_[token.content] = index, tokens_.push_back(std::move(token));
         else tokens_[index] = std::move(token);
     }
@@ -76,18 +90,18 @@ private:
     std::unordered_map<std::string, size_t> indices_;
 };
 
-// With added_tokens_decoder, special_tokens_map.json is only read for what tokenizer_config.json leaves out.
+// With added_tokens_decoder, special_tokens_map.json and added_tokens.json count for nothing.
 bool is_old(const TokenizerSays& says) { return !says.config.contains("added_tokens_decoder"); }
 
 // Tasks by their names, with what the files say: a text, an object, or null.
 std::map<std::string, json> read_tasks(const TokenizerSays& says) {
-    const json &first = is_old(says) ? says.map : says.config,
-               &second = is_old(says) ? says.config : says.map;
     std::map<std::string, json> found;
-    for (const json* file : {&first, &second}) {
-        for (const auto& [name, value] : file->items())
+    const auto read = [&](const json& file) {
+        for (const auto& [name, value] : file.items())
             if (is_task(name)) found.emplace(name, value);
-    }
+    };
+    if (is_old(says)) read(says.map);
+    read(says.config);
     return found;
 }
 
@@ -100,10 +114,14 @@ void replace_in(ordered_json& named, const ordered_json& others) {
     for (const auto& [name, value] : others.items()) named[name] = value;
 }
 
-// Special tokens without a task of their own, in the order in which transformers 5 numbers new ones: fields
-// "user_token", then model_specific_special_tokens, which tokens of tokenizer_config.json that have names
-// replace, then lists.
-std::vector<json> other_special_tokens(const TokenizerSays& says) {
+// Special tokens as the files give them, in the order in which transformers 5 numbers new ones.
+struct SpecialValues {
+    std::vector<json> named, listed;  // named: with a task or a field of their own
+};
+
+// Those without a task: fields "user_token", then model_specific_special_tokens, which tokens of
+// tokenizer_config.json that have names replace, then lists.
+SpecialValues other_special_tokens(const TokenizerSays& says) {
     ordered_json fields = ordered_json::object(), specific = ordered_json::object(), list;
     const auto read_fields = [](const ordered_json& file, auto is_token) {
         ordered_json found = ordered_json::object();
@@ -132,10 +150,30 @@ std::vector<json> other_special_tokens(const TokenizerSays& says) {
         else list.insert(list.end(), extra.begin(), extra.end());
     }
     replace_in(fields, specific);
-    std::vector<json> tokens;
-    for (const ordered_json* group : {&fields, &list})
-        for (const ordered_json& token : *group) tokens.emplace_back(token);
-    return tokens;
+    return {.named = std::vector<json>(fields.begin(), fields.end()),
+            .listed = std::vector<json>(list.begin(), list.end())};
+}
+
+SpecialValues read_special_values(const TokenizerSays& says, SpecialTokens& special) {
+    const std::map<std::string, json> given = read_tasks(says);
+    SpecialValues values;
+    for (const char* task : tasks) {
+        const auto found = given.find(task);
+        const bool is_default =
+            found == given.end() && says.own_class && says.own_class->defaults.contains(task);
+        const json value = is_default             ? json(says.own_class->defaults.at(task))
+                           : found == given.end() ? json()
+                                                  : found->second;
+        if (!is_given(value)) continue;
+        (is_default ? special.defaults : special.tasks)[task] = content_of(value, says.path);
+        values.named.push_back(value);
+    }
+    SpecialValues others = other_special_tokens(says);
+    values.named.insert(values.named.end(), others.named.begin(), others.named.end());
+    values.listed = std::move(others.listed);
+    for (std::vector<json>* group : {&values.named, &values.listed})
+        std::erase_if(*group, [](const json& value) { return !is_given(value); });
+    return values;
 }
 
 // {"50257": {"content": ..}} or {"content": 50257}, in the order of the numbers.
@@ -157,10 +195,11 @@ std::vector<std::pair<int, json>> by_number(const json& object, bool number_firs
 }
 
 // Tokens of added_tokens_decoder, or else of added_tokens.json, which has only contents and numbers.
-void add_listed(const TokenizerSays& says, const std::set<std::string>& special, Collector& collector) {
+void add_listed(const TokenizerSays& says, const std::set<std::string>& named,
+                const std::set<std::string>& special, Collector& collector) {
     if (!is_old(says)) {
         for (const auto& [number, token] : by_number(says.config["added_tokens_decoder"], true, says.path))
-            collector.add(added_token_of(token, says.path), static_cast<unsigned>(number));
+            collector.add(token_of_object(token, named, says.path), static_cast<unsigned>(number));
         return;
     }
     for (const auto& [number, name] : by_number(says.added, false, says.path)) {
@@ -180,45 +219,37 @@ bool is_empty(const json& value) {
 SpecialTokens read_special_tokens(const TokenizerSays& says,
                                   const std::unordered_map<std::string, int>& vocabulary) {
     SpecialTokens special;
+    const SpecialValues values = read_special_values(says, special);
+    std::set<std::string> named, contents;
+    for (const json& value : values.named) named.insert(content_of(value, says.path));
+    std::vector<AddedToken> tokens;  // in the order in which new ones are numbered
+    for (const std::vector<json>* group : {&values.named, &values.listed})
+        for (const json& value : *group) tokens.push_back(token_of(value, named, says.path));
+    for (const AddedToken& token : tokens) contents.insert(token.content);
+
     Collector collector(says.path, vocabulary);
     // Such a class takes added tokens of tokenizer.json only where tokenizer_config.json lists none.
     for (const json& token : says.own_class && !is_old(says) ? json::array() : says.added_tokens) {
-        const AddedToken added = added_token_of(token, says.path);
+        // With added_tokens_decoder, only those that it lists become special by a task.
+        const AddedToken added =
+            is_old(says) ? token_of_object(token, named, says.path) : added_token_of(token, says.path);
         const json& id = field(token, "id");
         CHECK(!id.is_null(), "{}: added token {} has no id; expected a whole number", says.path,
               shown(added.content));
         collector.add(added, id);
     }
-
-    const std::map<std::string, json> named = read_tasks(says);
-    std::vector<AddedToken> tokens;  // in the order in which new ones are numbered
-    for (const char* task : tasks) {
-        const auto found = named.find(task);
-        const bool is_default =
-            found == named.end() && says.own_class && says.own_class->defaults.contains(task);
-        const json value = is_default             ? json(says.own_class->defaults.at(task))
-                           : found == named.end() ? json()
-                                                  : found->second;
-        const std::optional<AddedToken> token = token_of(value, says.path);
-        if (!token) continue;
-        (is_default ? special.defaults : special.tasks)[task] = token->content;
-        tokens.push_back(*token);
-    }
-    for (const json& value : other_special_tokens(says)) {
-        if (const std::optional<AddedToken> token = token_of(value, says.path)) tokens.push_back(*token);
-    }
-    std::set<std::string> contents;
-    for (const AddedToken& token : tokens) contents.insert(token.content);
-    add_listed(says, contents, collector);
-    for (const AddedToken& token : tokens)
-        if (!collector.has(token.content)) collector.add(token, json());
+    add_listed(says, named, contents, collector);
+    // Of new tokens with one content, the last counts that is not the same as one before it.
+    std::erase_if(tokens, [&](const AddedToken& token) { return collector.has(token.content); });
+    for (auto token = tokens.begin(); token != tokens.end(); token++)
+        if (std::find(tokens.begin(), token, *token) == token) collector.add(*token, json());
     special.added = collector.take();
     if (says.own_class && says.own_class->plain_tokens)
         for (AddedToken& token : special.added)
             if (contents.contains(token.content))
-                token = {.content = token.content, .id = token.id, .special = true};
-    if (field(says.config, "split_special_tokens") == true)
-        for (AddedToken& token : special.added) token.passed_over = token.special;
+                token = {.content = token.content, .id = token.id, .special = true, .passed_over = true};
+    if (field(says.config, "split_special_tokens") != true)
+        for (AddedToken& token : special.added) token.passed_over = false;
     return special;
 }
 
