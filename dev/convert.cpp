@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "system/file_access.h"
 #include "system/run_main.h"
+#include "system/stop_signal.h"
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/help_text.h"
@@ -22,26 +24,58 @@ enum class Format { hugging_face, llmc_fp32, llmc_bf16 };
 static const std::map<std::string, Format> formats = {
     {"hf", Format::hugging_face}, {"llmc-fp32", Format::llmc_fp32}, {"llmc-bf16", Format::llmc_bf16}};
 
-// Writes a Hugging Face folder, which must be new or empty: files of another model would be read with it.
+// Called before each tensor: what is incomplete is removed before the program ends.
+static void check_stop() {
+    if (stop_requested()) throw Error("interrupted; nothing was written");
+}
+
+// UsageError if the output would be mixed with other files, or would replace one.
+static void refuse_used_output(const std::string& out, Format format) {
+    if (format == Format::hugging_face)  // files of another model would be read with it
+        CHECK(entries_of(out).empty(), "--out {}: is not empty; choose another folder", out);
+    else
+        CHECK(!is_there(out) && !fs::is_symlink(out),
+              "--out {}: exists already; choose another name, or remove it", out);
+}
+
+// The output folder and those above it that were not there. The destructor removes them if they are empty.
+class MissingFolders {
+public:
+    explicit MissingFolders(const std::string& path) {
+        std::error_code failed;
+        for (fs::path folder = (fs::absolute(path).lexically_normal() / "").parent_path();
+             folder.has_relative_path() && !fs::exists(folder, failed); folder = folder.parent_path())
+            missing_.push_back(folder);
+    }
+    ~MissingFolders() {
+        std::error_code ignored;
+        for (const fs::path& folder : missing_) fs::remove(folder, ignored);  // removes only an empty folder
+    }
+    MissingFolders(const MissingFolders&) = delete;
+
+private:
+    std::vector<fs::path> missing_;  // the innermost first
+};
+
+// Writes a Hugging Face folder, which must be new or empty.
 static void write_folder(const std::string& folder, const ModelFile& model, const std::string& tokenizer) {
-    const TensorTable& table = model.table();
     const std::unique_ptr<Tokenizer> own = make_tokenizer_for(model.path(), model.config().V, tokenizer);
-    std::vector<float> masters(table.elements());
-    for (const Tensor& tensor : table.tensors())
-        model.values(tensor, 0, std::span(masters).subspan(tensor.offset, tensor.elements));
+    const MissingFolders missing(folder);
     std::error_code failed;
-    const bool there = fs::exists(folder, failed);
     fs::create_directories(folder, failed);
     CHECK(!failed, "--out {}: the folder cannot be made: {}", folder, failed.message());
-    CHECK(fs::is_empty(folder), "--out {}: is not empty; choose another folder", folder);
     try {
         write_hugging_face_metadata(folder, model.config(), *own);
-        write_hugging_face_model(folder + "/model.safetensors", table, masters.data());
+        std::vector<float> values;
+        write_hugging_face_model(folder + "/model.safetensors", model.table(), [&](const Tensor& tensor) {
+            check_stop();
+            values = model.values(tensor);
+            return values.data();
+        });
     } catch (...) {  // an incomplete model is useless and would block the next attempt
         std::vector<fs::path> written;
         for (const auto& entry : fs::directory_iterator(folder, failed)) written.push_back(entry.path());
         for (const fs::path& path : written) fs::remove_all(path, failed);
-        if (!there) fs::remove(folder, failed);
         throw;
     }
 }
@@ -68,13 +102,20 @@ int main(int argc, char** argv) {
                    "convert model_00010000.bin --format hf --out my_model"}});
     return run_main("convert", [&] {
         if (!parse(app, argc, argv)) return;
+        CHECK(format == Format::hugging_face || app.get_option("--tokenizer")->count() == 0,
+              "--tokenizer needs --format hf; a file of llm.c has no place for a tokenizer");
+        refuse_used_output(out, format);
         const std::unique_ptr<ModelFile> model =
             open_model(path, best ? WhichCheckpoint::best : WhichCheckpoint::newest);
+        refuse_used_output(out, format);  // another process may have been faster
+        // Nothing is written so far, and a signal has ended the program at once.
+        stop_on({SIGINT, SIGTERM});
+        answer_stop("\nconvert: stopping after this tensor\n");
         if (format == Format::hugging_face)
             write_folder(out, *model, tokenizer.empty() ? tokenizer_name(*model) : tokenizer);
         else
-            write_llmc_model(out, *model,
-                             format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16);
+            write_llmc_model(out, *model, format == Format::llmc_fp32 ? LlmcVersion::fp32 : LlmcVersion::bf16,
+                             check_stop);
         write_output(
             fmt::format("{}: {} parameters from {}\n", out, model->table().parameters(), model->path()),
             "the result");

@@ -1,9 +1,11 @@
 #include "system/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -94,10 +96,34 @@ void make_folders(const std::string& folder, std::error_code& failure) {
     if (!failure) sync_folder(parent);
 }
 
+static bool is_standard_stream(const struct stat& file) {
+    return std::ranges::any_of(std::array{STDOUT_FILENO, STDERR_FILENO}, [&](int stream) {
+        struct stat other;
+        return fstat(stream, &other) == 0 && other.st_dev == file.st_dev && other.st_ino == file.st_ino;
+    });
+}
+
+// The file that a chain of links leads to, whether it is there or not. The chain must have an end.
+static fs::path without_links(fs::path path) {
+    std::error_code failed;
+    while (fs::is_symlink(path, failed)) path = path.parent_path() / fs::read_symlink(path);
+    return path;
+}
+
 AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+    struct stat there;
+    if (stat(path.c_str(), &there) == 0) {
+        CHECK(S_ISREG(there.st_mode) || S_ISDIR(there.st_mode),
+              "{}: is not a regular file but a device, FIFO or socket; expected a file to write", path);
+        CHECK(!is_standard_stream(there),
+              "{}: is this program's standard output or error; expected another file", path);
+    } else if (errno != ENOENT) {
+        fail("cannot be created");
+    }
+    target_ = without_links(path);
     buffer_.reserve(buffer_bytes);
     do {
-        temporary_ = temporary_beside(path);
+        temporary_ = temporary_beside(target_);
         file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     } while (file_ < 0 && errno == EEXIST);
     if (file_ < 0) {
@@ -108,6 +134,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path) {
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
+      target_(std::move(other.target_)),
       temporary_(std::exchange(other.temporary_, {})),
       file_(std::exchange(other.file_, -1)),
       buffer_(std::move(other.buffer_)),
@@ -145,9 +172,9 @@ void AtomicFile::close() {
 
 void AtomicFile::commit() {
     close();
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be given its name");
+    if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot be given its name");
     temporary_.clear();
-    sync_folder(fs::path(path_).parent_path());  // the name is on the disk once the folder is
+    sync_folder(fs::path(target_).parent_path());  // the name is on the disk once the folder is
 }
 
 void AtomicFile::flush() {

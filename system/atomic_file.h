@@ -1,6 +1,7 @@
 // atomic_file.h: writes a file that is either complete or absent.
 //   Bytes go to PATH.tmp-XXXXXXXX. commit() makes them durable and renames the file to PATH, replacing an
-//   existing one. A failure before that (a full disk, an exception elsewhere) leaves nothing behind.
+//   existing one. A failure before that (a full disk, an exception elsewhere) leaves nothing behind. A link
+//   stays; PATH is then the file that it leads to.
 //   Every function throws Error with the path and the system's reason.
 #pragma once
 #include <chrono>
@@ -38,6 +39,8 @@ void make_folders(const std::string& folder, std::error_code& failure);
 
 class AtomicFile {
 public:
+    // UsageError if anything but a file or a folder has this name: a device or a FIFO cannot be replaced. Nor
+    // can the file that is this program's standard output or error; what is printed would be lost.
     explicit AtomicFile(const std::string& path);
     AtomicFile(AtomicFile&& other) noexcept;
     AtomicFile& operator=(AtomicFile&&) = delete;
@@ -56,7 +59,8 @@ private:
     void write_all(const void* data, size_t bytes, size_t offset);
     [[noreturn]] void fail(const char* what) const;
 
-    std::string path_, temporary_;  // temporary_ is empty when there is nothing to remove
+    std::string path_, target_;  // target_: path_ without links
+    std::string temporary_;      // empty when there is nothing to remove
     int file_ = -1;
     std::vector<char> buffer_;
     size_t flushed_ = 0;  // bytes in the file; the buffer follows them

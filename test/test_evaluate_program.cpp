@@ -1,5 +1,7 @@
 // evaluate_gpt2 as users run it: HellaSwag against PyTorch (dev/reference.py), a split's loss, JSON, and
 // errors for wrong input
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
 
 #include "program.h"
@@ -244,6 +246,15 @@ TEST(EvaluateProgram, APlaceWhereNoScoresCanBeWrittenIsAnErrorBeforeTheEvaluatio
     EXPECT_EQ(std::count(early.errors.begin(), early.errors.end(), '\n'), 1) << early.errors;
     EXPECT_TRUE(is_refused(run_program(EVALUATE_PROGRAM, arguments + folder / "model"),
                            {"--hellaswag-scores " + folder / "model", "is a folder"}));
+    // They were replaced: as root, even the device.
+    ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+    EXPECT_TRUE(is_refused(run_program(EVALUATE_PROGRAM, arguments + folder / "fifo"),
+                           {folder / "fifo", "is not a regular file"}));
+    EXPECT_TRUE(std::filesystem::is_fifo(folder / "fifo"));
+    // The scores would replace the file with the result.
+    std::filesystem::create_symlink("/proc/self/fd/1", folder / "stdout");
+    EXPECT_TRUE(is_refused(run_program(EVALUATE_PROGRAM, arguments + folder / "stdout"),
+                           {folder / "stdout", "is this program's standard output"}));
 }
 
 }  // namespace

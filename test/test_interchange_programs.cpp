@@ -1,8 +1,16 @@
 // Models in and out of the programs: convert, and train_gpt2 --init-from, run as users run them.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "metrics_lines.h"
 #include "model_weights.h"
@@ -78,7 +86,10 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
         {model + " --format gguf --out " + folder / "out", "--format gguf; expected hf|llmc-bf16|llmc-fp32"},
         {model + " --out " + model, "is not empty; choose another folder"},
         {model + " --out " + folder / "file", "file: the folder cannot be made"},
+        {model + " --out " + folder / "file/deep", "file/deep: the folder cannot be made"},
         {model + " --tokenizer words --out " + folder / "out", "words"},
+        {model + " --tokenizer gpt2 --format llmc-fp32 --out " + folder / "out",
+         "--tokenizer needs --format hf"},
         {model + " --tokenizer gpt2 --out " + folder / "out",
          "has a vocabulary of 131, which the 50257 tokens of --tokenizer gpt2 do not fit"},
     };
@@ -87,6 +98,96 @@ TEST(ConvertProgram, WrongUseIsOneLineAndWritesNothing) {
         EXPECT_TRUE(is_refused(result, {expected})) << arguments;
         EXPECT_TRUE(result.errors.starts_with("convert: ")) << result.errors;
         EXPECT_FALSE(fs::exists(folder / "out"));
+    }
+}
+
+// It replaced the input, a file of the user, a link, or a FIFO.
+TEST(ConvertProgram, AFileOfLlmcReplacesNothing) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", small_config);
+    ASSERT_TRUE(succeeded(convert(model + " --format llmc-fp32 --out " + folder / "w.bin")));
+    const std::string weights = read_file(folder / "w.bin"), safetensors = model + "/model.safetensors",
+                      before = read_file(safetensors);
+    folder.write("notes", "mine");
+    fs::create_symlink("notes", folder / "link");
+    fs::create_symlink("gone", folder / "leads-nowhere");
+    ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+    for (const std::string& out : {folder / "w.bin", safetensors, folder / "notes", folder / "link",
+                                   folder / "leads-nowhere", folder / "fifo", model}) {
+        EXPECT_EQ(refusal_of(convert(folder / "w.bin" + " --format llmc-bf16 --out " + out)),
+                  "convert: --out " + out + ": exists already; choose another name, or remove it\n");
+    }
+    EXPECT_EQ(read_file(folder / "w.bin"), weights);
+    EXPECT_EQ(read_file(safetensors), before);
+    EXPECT_EQ(read_file(folder / "notes"), "mine");
+    EXPECT_TRUE(fs::is_symlink(folder / "link") && fs::is_symlink(folder / "leads-nowhere"));
+    EXPECT_TRUE(fs::is_fifo(folder / "fifo"));
+    EXPECT_EQ(folder.files().size(), 6U);  // no temporary file, and not what the last link leads to
+}
+
+// The number of files and folders in a folder, at any depth.
+size_t entries_below(const std::string& folder) {
+    const fs::recursive_directory_iterator all(folder);
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+// Sends SIGTERM while convert writes. Its standard error is a full pipe, so it waits at the note about a
+// weight that is not finite; this is read, and the conversion goes on, after the signal.
+ProgramResult convert_until_signal(const std::string& folder_of_out, std::vector<std::string> arguments) {
+    int errors[2];
+    EXPECT_EQ(pipe2(errors, O_CLOEXEC), 0);
+    EXPECT_EQ(fcntl(errors[1], F_SETFL, O_NONBLOCK), 0);
+    while (write(errors[1], "\n", 1) == 1) continue;
+    EXPECT_EQ(fcntl(errors[1], F_SETFL, 0), 0);
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        dup2(errors[1], STDERR_FILENO);
+        execv(pointers[0], pointers.data());
+        _exit(127);
+    }
+    close(errors[1]);
+    const auto is_writing_weights = [&] {
+        for (const auto& entry : fs::recursive_directory_iterator(folder_of_out)) {
+            const std::string name = entry.path().filename();
+            if (name.starts_with("model.") && name.find(".tmp-") != std::string::npos) return true;
+        }
+        return false;
+    };
+    bool writing = false;
+    for (int i = 0; i < 10'000 && !(writing = is_writing_weights()); i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(writing);
+    EXPECT_EQ(kill(pid, SIGTERM), 0);
+    std::string text;
+    char some[4096];
+    for (ssize_t bytes; (bytes = read(errors[0], some, sizeof(some))) > 0;)
+        text.append(some, static_cast<size_t>(bytes));
+    close(errors[0]);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, "", text};
+}
+
+// It left an incomplete folder or a temporary file.
+TEST(ConvertProgram, AnInterruptionLeavesNothing) {
+    const TemporaryFolder folder;
+    const std::string model = random_model(folder / "model", small_config), out = folder / "out";
+    ASSERT_TRUE(succeeded(convert(model + " --format llmc-fp32 --out " + folder / "model.bin")));
+    std::string bytes = read_file(folder / "model.bin");
+    const float infinite = INFINITY;
+    std::memcpy(bytes.data() + 1024 + 4, &infinite, 4);  // of wte, the first tensor that is written
+    const std::string broken = folder.write("broken.bin", bytes);
+    fs::create_directory(out);
+    for (const auto& [format, name] :
+         {std::pair{"hf", "model.new/deep"}, {"llmc-fp32", "model.bin"}, {"llmc-bf16", "model.bin"}}) {
+        const ProgramResult result = convert_until_signal(
+            out, {relocated(CONVERT_PROGRAM), broken, "--format", format, "--out", out + "/" + name});
+        EXPECT_EQ(result.exit_code, 1) << format;
+        EXPECT_TRUE(result.errors.ends_with("\nconvert: interrupted; nothing was written\n")) << format;
+        EXPECT_EQ(entries_below(out), 0u) << format;
     }
 }
 
@@ -120,6 +221,12 @@ TEST(ConvertProgram, AFullDiskLeavesNothingAndTheNextAttemptSucceeds) {
         EXPECT_EQ(fs::exists(folder / out), std::string(out) == "empty");
         EXPECT_TRUE(!fs::exists(folder / out) || fs::is_empty(folder / out));
         EXPECT_TRUE(succeeded(convert_within("true", arguments)));
+    }
+    // All folders that it made are removed, and no other.
+    for (const std::string& name : {std::string("new/q/b/c/deep"), "new/q/" + std::string(300, 'x')}) {
+        EXPECT_NE(convert_within("ulimit -f 64", " --out " + folder / name).exit_code, 0);
+        EXPECT_FALSE(fs::exists(folder / "new/q")) << name;
+        EXPECT_TRUE(fs::exists(folder / "new"));
     }
     const ProgramResult result =
         convert_within("ulimit -f 64", " --format llmc-fp32 --out " + folder / "model.bin");

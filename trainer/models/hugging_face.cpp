@@ -26,14 +26,20 @@ void transpose(float* out, size_t stride, const float* inp, size_t rows, size_t 
 }
 
 void write_hugging_face_model(const std::string& path, const TensorTable& table, const float* masters) {
+    write_hugging_face_model(path, table, [&](const Tensor& t) { return masters + t.offset; });
+}
+
+void write_hugging_face_model(const std::string& path, const TensorTable& table,
+                              const std::function<const float*(const Tensor&)>& values_of) {
     std::vector<NamedTensor> tensors;
     for (const Tensor& t : table.tensors()) tensors.push_back({t.name, "F32", t.shape_in_file(), nullptr});
     std::vector<float> transposed;
     const auto data_of = [&](size_t i) -> const void* {
         const Tensor& t = table.tensors()[i];
-        if (!t.transposed) return masters + t.offset;
+        const float* const values = values_of(t);
+        if (!t.transposed) return values;
         transposed.resize(t.elements);
-        transpose(transposed.data(), t.shape[0], masters + t.offset, t.shape[0], t.shape[1]);
+        transpose(transposed.data(), t.shape[0], values, t.shape[0], t.shape[1]);
         return transposed.data();
     };
     write_safetensors(path, tensors, {{"format", "pt"}}, data_of);

@@ -9,6 +9,7 @@
 //   the tokenizer's files   tokenizer_files.h; none for the tokenizer "none"
 // https://huggingface.co/docs/transformers
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,11 @@
 // Writes model.safetensors at path from the flat buffer of master weights: table.elements() floats, tensors
 // at the table's offsets. Needs memory for one more tensor. Error if it cannot be written.
 void write_hugging_face_model(const std::string& path, const TensorTable& table, const float* masters);
+
+// The same for weights that are not all in memory at once. values_of is called once for every tensor and
+// returns its values, valid until the next call; the writing ends with its exception.
+void write_hugging_face_model(const std::string& path, const TensorTable& table,
+                              const std::function<const float*(const Tensor&)>& values_of);
 
 // Writes all other files into an existing folder. Each file is complete or absent.
 void write_hugging_face_metadata(const std::string& folder, const ModelConfig& config,

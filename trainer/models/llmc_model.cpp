@@ -90,7 +90,8 @@ std::unique_ptr<ModelFile> open_llmc_model(const std::string& path) {
     return std::make_unique<LlmcModel>(FileReader(path));
 }
 
-void write_llmc_model(const std::string& path, const ModelFile& model, LlmcVersion version) {
+void write_llmc_model(const std::string& path, const ModelFile& model, LlmcVersion version,
+                      const std::function<void()>& before_tensor) {
     const ModelConfig& config = model.config();
     const FamilyDescription& family = family_of(config);
     CHECK(family.llmc_order, "{}: is a {}, for which llm.c has no file format; expected a GPT-2",
@@ -101,6 +102,7 @@ void write_llmc_model(const std::string& path, const ModelFile& model, LlmcVersi
     AtomicFile file(path);
     file.write(header.data(), sizeof(header));
     for (const TensorId id : family.llmc_order(config)) {
+        before_tensor();
         const std::vector<float> values = model.values(model.table()[id]);
         if (version == LlmcVersion::fp32) {
             file.write(values.data(), values.size() * sizeof(float));

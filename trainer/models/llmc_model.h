@@ -5,6 +5,7 @@
 //   (out, in) as in memory here. The token embedding has Vp rows, of which the last Vp - V have no meaning.
 //   https://github.com/karpathy/llm.c, train_gpt2.py: write_model
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,8 @@ enum class LlmcVersion : int32_t { fp32 = 3, bf16 = 5 };
 std::unique_ptr<ModelFile> open_llmc_model(const std::string& path);
 
 // Writes the model with Vp = ModelConfig::Vp() and zeros in the padded rows; bf16 rounds to nearest, ties to
-// even. The file is complete or absent. UsageError if llm.c has no such model; Error if it cannot be
-// written.
-void write_llmc_model(const std::string& path, const ModelFile& model, LlmcVersion version);
+// even. The file is complete or absent. before_tensor is called before each tensor; the writing ends with its
+// exception. UsageError if llm.c has no such model; Error if it cannot be written.
+void write_llmc_model(
+    const std::string& path, const ModelFile& model, LlmcVersion version,
+    const std::function<void()>& before_tensor = [] {});
