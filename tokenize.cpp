@@ -56,6 +56,8 @@ struct Options {
     int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
 
+static void print_result(const std::string& line) { write_output(line + "\n", "the result"); }
+
 // Writes one split of the texts to its series of shards.
 class SplitWriter {
 public:
@@ -182,7 +184,7 @@ static void tokenize(const Options& options) {
     line.erase();
     for (SplitWriter* split : {&train, &val}) {
         for (const TokenShardWriter& shard : split->series().shards())
-            fmt::print("{}: {} tokens\n", shard.path(), shard.size());
+            print_result(fmt::format("{}: {} tokens", shard.path(), shard.size()));
     }
 }
 
@@ -218,7 +220,7 @@ static std::future<std::vector<Tokens>> start(Tokenizer& tokenizer, const std::v
     return tokens;
 }
 
-// Reads all documents and finishes the shards, which depend neither on the number of threads nor on how often
+// Reads all documents into the shards, which depend neither on the number of threads nor on how often
 // the work was interrupted. Each document becomes the end-of-text token (if the tokenizer has one) and then
 // its own tokens; empty ones are skipped. Returns how often the documents contain "<|endoftext|>" as ordinary
 // text (Tokenizer::unread_ends).
@@ -254,7 +256,6 @@ static size_t tokenize_stream(DocumentStream& input, RestartableShards& shards, 
         batch.tokens = start(*tokenizers[number % tokenizers.size()], batch.documents, options.bos);
     }
     while (!running.empty()) write_oldest();
-    shards.finish();
     size_t unread_ends = 0;
     for (const auto& each : tokenizers) unread_ends += each->unread_ends();
     return unread_ends;
@@ -269,17 +270,17 @@ static void tokenize_standard_input(const Options& options) {
                               .prefix = options.prefix,
                               .split = options.split,
                               .tokenizer = std::string(tokenizer->name()) + (options.bos ? " --bos" : ""),
+                              .field = options.field,
                               .place_field = options.place_field,
                               .shard_tokens = options.shard_tokens,
                               .vocabulary = tokenizer->vocab_size(),
                               .val_tokens = options.val_tokens},
                              [&](const std::string& path, size_t tokens) {
                                  line.erase();
-                                 fmt::print("{}: {} tokens\n", path, tokens);
-                                 std::fflush(stdout);
+                                 print_result(fmt::format("{}: {} tokens", path, tokens));
                              });
     if (shards.complete()) {
-        fmt::print("{}: all shards are finished already\n", options.out);
+        print_result(options.out + ": all shards are finished already");
         return;
     }
     Progress progress(line, "tokenize", "documents read", 0);
@@ -296,6 +297,7 @@ static void tokenize_standard_input(const Options& options) {
     const size_t unread = tokenize_stream(*documents, shards, options);
     for (const std::string& note : documents->notes()) note_on_stderr("tokenize: " + note);
     if (unread > 0) note_on_stderr("tokenize: " + note_of_unread_ends(unread));
+    shards.finish();
 }
 
 // Passes all texts to the training: files, or documents on standard input.
@@ -365,8 +367,8 @@ static void train_tokenizer(const Options& options) {
         fs::remove(config, ignored);
         throw;
     }
-    fmt::print("{}: {} tokens from {:.1f} MB of text with {} distinct words\n", options.out,
-               result.vocabulary, static_cast<double>(result.bytes) / 1e6, result.words);
+    print_result(fmt::format("{}: {} tokens from {:.1f} MB of text with {} distinct words", options.out,
+                             result.vocabulary, static_cast<double>(result.bytes) / 1e6, result.words));
 }
 
 // UsageError for options that do not belong to the training of a tokenizer, or only to that.

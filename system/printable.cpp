@@ -18,6 +18,15 @@ std::string printable(std::string_view text, std::string_view kept) {
     return result;
 }
 
+std::string in_shell(std::string_view name) {
+    std::string word = "'";
+    for (const char c : name) {
+        if (c == '\'') word += "'\\''";
+        else word += c;
+    }
+    return word + "'";
+}
+
 std::string readable(double bytes) {
     if (bytes >= 0x1p60) return "over 1 EiB";
     if (bytes >= 10 * 0x1p40) return fmt::format("{:.1f} TiB", bytes / 0x1p40);

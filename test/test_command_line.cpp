@@ -81,6 +81,25 @@ TEST(CommandLine, AnOptionsNameIsNotTheValueOfTheOneBefore) {
     EXPECT_EQ(parse_generate_command(5, words)->prompt, "--samples");
 }
 
+Options options_of_words(std::vector<const char*> words) {
+    words.insert(words.begin(), "train_gpt2");
+    return *parse_options(static_cast<int>(words.size()), words.data());
+}
+
+// The parser took them for lists: 'q' was read in place of '[q]', and an empty word was left out.
+TEST(CommandLine, NamesInSquareBracketsAndEmptyWordsAreWhatTheyAre) {
+    const auto files = [](std::vector<const char*> words) { return options_of_words(std::move(words)).data; };
+    const std::vector<std::string> brackets{"./[q]", "a", "./[b,c]"};
+    EXPECT_EQ(files({"-i", "[q]", "a", "[b,c]"}).train, brackets);
+    EXPECT_EQ(files({"--plan", "--train-data=[q]"}).train, std::vector{brackets[0]});
+    EXPECT_EQ(refusal({"-i", "a", ""}), "a word of the command line is empty; leave it out");
+    const TemporaryFolder folder;
+    const std::string file = folder.write("options", "val-data = [q]\n");
+    EXPECT_EQ(files({"--config", file.c_str()}).val, std::vector{brackets[0]});
+    const char* const words[] = {"generate_gpt2", "model", "--prompt", "[a,b]"};
+    EXPECT_EQ(parse_generate_command(4, words)->prompt, "[a,b]");
+}
+
 TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
     const auto generate = [](int count, const char* const* words) { parse_generate_command(count, words); };
     const auto evaluate = [](int count, const char* const* words) { parse_evaluate_options(count, words); };
@@ -113,11 +132,6 @@ TEST(CommandLine, AConstantRateWarmsUpOnlyIfThatIsAsked) {
     EXPECT_EQ(warmup({"-k", "constant"}), 0);
     EXPECT_EQ(warmup({"-k", "constant", "-u", "30"}), 30);
     EXPECT_EQ(warmup({"-k", "wsd"}), 100);
-}
-
-Options options_of_words(std::vector<const char*> words) {
-    words.insert(words.begin(), "train_gpt2");
-    return *parse_options(static_cast<int>(words.size()), words.data());
 }
 
 TEST(CommandLine, MuonHasDefaultsOfItsOwn) {
@@ -481,10 +495,16 @@ TEST_F(Config, TheCommandLineDidNotReplaceAnAlternativeOfTheFile) {
     const Options tokens = parsed("epochs = 2\n", {"-b", "1", "--tokens", "6400"});
     EXPECT_EQ(tokens.length.epochs, 0);
     EXPECT_EQ(tokens.step_count(768), 100);
-    const Options sizes = parsed("model = d12\n", {"--layers", "1"});
-    EXPECT_EQ(sizes.model.name, "");
-    EXPECT_EQ(sizes.model.config.L, 1);
-    EXPECT_EQ(sizes.model.config.C, 128);
+    // model's other sizes, or init-from's weights, were dropped without a word
+    for (const std::string line : {"model = d12", "init-from = gpt2"}) {
+        const std::string name = "--" + line.substr(0, line.find(' '));
+        EXPECT_EQ(message_of<UsageError>([&] {
+                      parsed("steps = 5\n" + line, {"--layers", "1"});
+                  }),
+                  "--config " + folder_ / "run.cfg" + ", line 2: " + name +
+                      " and the command line's --layers exclude each other; expected only one of them");
+    }
+    EXPECT_TRUE(parsed("qwen3 = true\n", {"--nanochat"}).model.nanochat);
     const Options named = parsed("layers = 1\nheads = 2\nchannels = 16\n", {"-e", "d12"});
     EXPECT_EQ(named.model.config.L, 12);
     EXPECT_EQ(named.model.config.C, 768);

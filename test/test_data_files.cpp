@@ -236,7 +236,7 @@ TEST(DataFiles, AFolderIsTheTextsInIt) {
     folder.write("docs/.hidden", "hidden");
     folder.write("docs/model.bin", std::string(2000, '\1'));
     folder.write("docs/picture.png", std::string(100, '\0'));
-    folder.write("docs/a.txt.byte.cache.bin", "a cache of an older version");
+    folder.write("docs/a.txt.byte.cache.bin", "\x88\xD8\x34\x01 a cache of an older version");
     folder.write("docs/README.md", "!");
     folder.write("other/far.txt", "far");
     ASSERT_EQ(mkfifo((folder / "docs/pipe").c_str(), 0600), 0);
@@ -272,7 +272,7 @@ TEST(DataFiles, AFolderOfShardsKeepsItsValidationShardsForValidation) {
     const std::string train = write_shard(folder, "fineweb_train_000001.bin", {'t'}),
                       val = write_shard(folder, "fineweb_val_000000.bin", {'v'}), all = folder.path();
     folder.write("README.md", "the data's description");
-    folder.write("fineweb_shards.json", "{}");
+    folder.write("fineweb_shards.json", "{\"tokenizer\": \"gpt2\"}");
     EXPECT_EQ(splits_of({all}, {}, notes.options), "t|v");
     EXPECT_EQ(notes.lines,
               (std::vector{all +
@@ -400,7 +400,8 @@ TEST(DataFiles, APatternThatMatchesFilesForValidationSaysSo) {
                           "'" + pattern +
                           "' matches files that are named for validation or tests, and they are trained on "
                           "like the others: " +
-                          folder / "val_0.bin" + "; --val-data leaves out the files that it names";
+                          folder / "val_0.bin" +
+                          "; to have them held out, name the folder instead of the pattern";
     EXPECT_EQ(splits_of({pattern}, {}, notes.options), "ttv|");
     EXPECT_EQ(notes.lines, std::vector{said});
     notes.lines.clear();
@@ -613,6 +614,10 @@ TEST(DataFiles, FormatsThatAreNoTextAreRefusedWithTheCommandThatUnpacksThem) {
     refused("a.txt.gz", "\x1F\x8B\x08rest", "compressed by gzip; unpack it with: zcat '{}' > unpacked.txt");
     refused("a.zst", "\x28\xB5\x2F\xFDrest",
             "compressed by zstd; unpack it with: zstdcat '{}' > unpacked.txt");
+    for (const char* level : {"1", "9"})
+        refused("a.bz2", std::string("BZh") + level + "1AY&SYrest",
+                "compressed by bzip2; unpack it with: bzcat '{}' > unpacked.txt");
+    refused("a.lz4", "\x04\x22\x4D\x18rest", "compressed by lz4; unpack it with: lz4cat '{}' > unpacked.txt");
     refused("a.docx", "PK\3\4rest",
             "a zip archive or an office document; unpack it, or save the document as plain text");
     refused("train-00000.parquet", "PAR1rest",
@@ -626,6 +631,39 @@ TEST(DataFiles, FormatsThatAreNoTextAreRefusedWithTheCommandThatUnpacksThem) {
     EXPECT_EQ(notes.lines,
               std::vector{folder.path() + ": 1 of its files is neither text nor token shard, and left out: " +
                           folder / "b.pdf"});
+}
+
+// The command had a quote too few.
+TEST(DataFiles, ACommandForAFileWithAnApostropheCanBeCopied) {
+    const TemporaryFolder folder;
+    const std::string path = folder.write("it's.gz", "\x1F\x8B\x08rest");
+    EXPECT_TRUE(message_of<UsageError>([&] {
+                    open_split({path}, bytes);
+                }).ends_with("unpack it with: zcat '" + folder.path() + "/it'\\''s.gz' > unpacked.txt"));
+}
+
+TEST(DataFiles, ATextWhoseNameIsThatOfAListOrACacheWasPassedOver) {
+    const TemporaryFolder folder;
+    folder.write("a.txt", "one ");
+    folder.write("my_shards.json", "[\"two\"]");
+    EXPECT_EQ(split_of({folder.path()}), "one [\"two\"]");
+    EXPECT_EQ(split_of({folder / "my_*"}), "[\"two\"]");
+    folder.write("my_shards.json", "{\"tokenizer\": \"byte\", \"shards\": []}");
+    EXPECT_EQ(split_of({folder.path()}), "one ");
+    folder.write("b.cache.bin", "no cache");
+    Notes notes;
+    EXPECT_EQ(split_of({folder.path()}, notes.options), "one ");
+    EXPECT_TRUE(
+        says(notes.lines.at(0), "neither text nor token shard, and left out: " + folder / "b.cache.bin"));
+}
+
+TEST(DataFiles, AFileThatCannotBeLookedAtWasSaidNotToExist) {
+    const TemporaryFolder folder;
+    const std::string loop = folder / "loop";
+    fs::create_symlink(loop, loop);
+    for (const std::string& path : {loop, loop + "/a.txt", loop + "/*"})
+        EXPECT_EQ(message_of<UsageError>([&] { open_split({path}, bytes); }),
+                  path + ": Too many levels of symbolic links");
 }
 
 TEST(DataFiles, ATextThatContainsTextsInAnotherSyntaxIsSaid) {
@@ -894,6 +932,16 @@ TEST(DataFiles, Utf16IsRefusedWithTheCommandThatConvertsIt) {
     std::string greek;
     for (int i = 0; i < 40; i++) greek += "\xB1\x03\xB2\x03\xB3\x03\xB4\x03" + std::string(" \0", 2);
     refused(greek, "UTF-16LE");
+    // a letter whose code ends in zero, and UTF-32 without a mark
+    refused(std::string("\0\1", 2) + utf16(text), "UTF-16LE");
+    refused(utf16(text, true) + std::string("\1\0", 2), "UTF-16BE");
+    std::string wide, wide_big;
+    for (const char character : text) {
+        wide += character + std::string(3, '\0');
+        wide_big += std::string(3, '\0') + character;
+    }
+    refused(wide, "UTF-32LE");
+    refused(wide_big, "UTF-32BE");
     // Data with zeros at both even and odd places is accepted, and so is any text without zeros.
     for (const std::string& accepted : {text, std::string(1000, '\0'), text + std::string(1, '\0')})
         EXPECT_EQ(split_of({folder.write("b.txt", accepted)}), accepted);

@@ -141,7 +141,7 @@ TEST(TokenizeProgram, WrongUseIsOneLineAndExitCodeTwo) {
     EXPECT_TRUE(says(errors(text), "--out is required"));
     EXPECT_TRUE(says(errors(to_out), "FILE is required"));
     EXPECT_TRUE(says(errors("--out '' " + text), "--out has an empty value"));
-    EXPECT_TRUE(says(errors(to_out + "''"), "FILE has an empty value"));
+    EXPECT_TRUE(says(errors(to_out + "''"), "a word of the command line is empty"));
     EXPECT_TRUE(
         says(errors(to_out + "--stream --val-tokens -1"), "--val-tokens -1; expected a whole number from 0"));
     EXPECT_TRUE(says(errors("--out " + text + " " + text), "is not a folder"));
@@ -166,6 +166,23 @@ TEST(TokenizeProgram, AFullDiskIsOneLineExitCodeOneAndNoOutput) {
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_EQ(result.errors, "tokenize: " + out + "/train_000000.bin: cannot be written: File too large\n");
     EXPECT_FALSE(std::filesystem::exists(folder / "new"));
+}
+
+TEST(TokenizeProgram, ANameInSquareBracketsWasTakenForAList) {
+    const TemporaryFolder folder;
+    folder.write("[1]", "one");
+    folder.write("1", "another");
+    ASSERT_TRUE(succeeded(tokenize("--tokenizer byte --out out '[1]'", "cd " + folder.path())));
+    EXPECT_EQ(make_tokenizer("byte")->decode(tokens_in(folder / "out/train_000000.bin")), "one");
+}
+
+TEST(TokenizeProgram, AResultThatCannotBeWrittenIsAnError) {
+    const TemporaryFolder folder;
+    const ProgramResult result =
+        run_program("/bin/sh", fmt::format("-c \"'{}' --tokenizer byte --out '{}' '{}' >/dev/full\"",
+                                           TOKENIZE_PROGRAM, folder / "out", folder.write("a", "one")));
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.errors, "tokenize: the result cannot be written to standard output\n");
 }
 
 TEST(TokenizeProgram, Utf16IsRefusedBeforeAnythingIsTokenized) {

@@ -414,6 +414,11 @@ TEST_F(TokenizeStream, BadDocumentsAreLeftOutAndCountedOnRequest) {
         "tokenize: 4 documents were left out (--skip-bad); the first: standard input, line 2: expected a "
         "string, but \"text\" is null in '{\"text\":null}'\n");
     EXPECT_EQ(make_tokenizer("byte")->decode(TokenShard(out_ + "/train_000000.bin").tokens()), "one two");
+    std::filesystem::remove_all(out_);
+    EXPECT_EQ(stream("{\"txt\":\"a\"}\n", "--tokenizer byte --skip-bad").errors,
+              "tokenize: 1 document was left out (--skip-bad); the first: standard input, line 1: expected "
+              "the string "
+              "\"text\" in '{\"txt\":\"a\"}'\ntokenize: the input holds no text; expected documents\n");
     // A place that comes twice is a fault of the whole input.
     std::filesystem::remove_all(out_);
     EXPECT_TRUE(says(errors(2, "{\"text\":\"a\",\"id\":1}\n{\"text\":\"b\",\"id\":1}\n",
@@ -431,6 +436,7 @@ TEST_F(TokenizeStream, AnotherStreamOrOtherOptionsAreRefused) {
               out_ + ": all shards are finished already\n");
     EXPECT_TRUE(says(errors(2, lines(), "--tokenizer gpt2 --shard-tokens 4000 --val-tokens 6000"),
                      "was begun with --tokenizer byte"));
+    EXPECT_TRUE(says(errors(2, lines(), small_ + "--field url"), "was begun with --field text"));
     EXPECT_TRUE(says(errors(2, lines(), small_ + "--place-field url"), "was begun without --place-field"));
     std::filesystem::remove(out_ + "/train_000003.bin");
     EXPECT_TRUE(

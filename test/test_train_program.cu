@@ -15,6 +15,14 @@ const std::string tiny =
     "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --warmup 2 --sample-tokens 5 "
     "--checkpoint-every 0 ";
 
+// The same with a checkpoint at the end, and nothing else.
+const std::string tiny_kept =
+    "--layers 1 --heads 2 --channels 16 --context 16 --batch-size 2 --val-every 0 --sample-every 0 ";
+
+void succeed(const std::string& arguments) {
+    EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, arguments))) << arguments;
+}
+
 ProgramResult train(const std::string& arguments, const std::string& before = "cd /") {
     return run_program(TRAIN_PROGRAM, tiny + arguments, before);
 }
@@ -509,9 +517,6 @@ TEST(TrainProgram, FileNamesThatAreNotUtf8Work) {
         "--batch-size 2 --warmup 1 --checkpoint-every 1 ",
         text, config);
     const std::string sizes = common + "--layers 1 --heads 2 --channels 16 --context 16 ";
-    const auto succeed = [](const std::string& arguments) {
-        EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, arguments)));
-    };
     succeed(sizes + "--steps 1 --out '" + run + "'");
     ASSERT_EQ(metrics_of(run, "run").size(), 1u);
     EXPECT_EQ(metrics_of(run, "run").at(0).at("options").at("train-data"), folder / "\uFFFD\uFFFD.txt");
@@ -550,6 +555,56 @@ TEST(TrainProgram, OptionsFromAFile) {
     EXPECT_EQ(options.at("nesterov"), false);
     const std::string wrong = folder.write("wrong.toml", "stepz = 2\n");
     EXPECT_EQ(train("--config " + wrong + " --out " + folder / "run2").exit_code, 2);
+}
+
+// The folder named by --out was said to hold the run, and was not there.
+TEST(TrainProgram, ACompleteRunLeavesNothingForABranch) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run", branch = folder / "branch",
+                      checkpoint = checkpoint_folder(run, 2);
+    succeed(tiny_kept + "--steps 2 --out " + run);
+    for (const std::string& from : {run, checkpoint}) {
+        EXPECT_TRUE(
+            is_refused(run_program(TRAIN_PROGRAM, "--resume " + from + " --out " + branch),
+                       {checkpoint + " is the end of a run of 2 steps, which leaves none for " + branch}));
+        EXPECT_FALSE(std::filesystem::exists(branch));
+    }
+    EXPECT_TRUE(says(run_program(TRAIN_PROGRAM, "--resume " + run).output, "nothing is left to do"));
+}
+
+// "--steps 2000 instead of 2" was said of a run whose length --tokens gave.
+TEST(TrainProgram, ALengthThatIsNotGivenHasNoValue) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run";
+    succeed(tiny_kept + "--steps 2 --out " + run);
+    const ProgramResult result = run_program(TRAIN_PROGRAM, "--resume " + run + " --tokens 96");
+    EXPECT_TRUE(
+        says(result.output + result.errors, "--steps none instead of 2, --tokens 96 instead of none"));
+    EXPECT_EQ(metrics_of(run, "run").back().at("options").at("steps"), "");
+}
+
+TEST(TrainProgram, ANameThatACheckpointCannotHoldIsAskedFor) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run", text = folder.write("\xFF.txt", std::string(2000, 'a'));
+    succeed(tiny_kept + "--steps 2 --train-data " + text + " --out " + run);
+    EXPECT_TRUE(is_refused(run_program(TRAIN_PROGRAM, "--resume " + run + " --steps 3"),
+                           {"--train-data of the run in " + run + " is not UTF-8"}));
+    succeed("--resume " + run + " --steps 3 --train-data " + text);
+}
+
+TEST(TrainProgram, ARateThatDropsAfterTheWarmupIsSaid) {
+    const TemporaryFolder folder;
+    int runs = 0;
+    const auto plan = [&](const std::string& schedule) {
+        const ProgramResult result =
+            run_program(TRAIN_PROGRAM, tiny_kept + fmt::format("--steps 20 --warmup 10 --out {} {}",
+                                                               folder / std::to_string(runs++), schedule));
+        return result.output + result.errors;
+    };
+    const std::string note = "note: wsd begins to fall before the warmup of 10 steps has ended";
+    EXPECT_TRUE(says(plan("--schedule wsd --cooldown 0.9"), note));
+    for (const char* other : {"--schedule wsd --cooldown 0.5", "--schedule linear", "--schedule cosine"})
+        EXPECT_FALSE(says(plan(other), "note: "));
 }
 
 }  // namespace

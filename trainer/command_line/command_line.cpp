@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <memory>
 #include <span>
-#include <string_view>
 
 #include "system/version.h"
 #include "trainer/command_line/config_file.h"
@@ -31,14 +30,33 @@ const CLI::Option* option_of_word(const CLI::App& app, const std::string& word) 
     return nullptr;
 }
 
-// CLI11 would take the next option's name as the value.
-void check_no_value_is_an_option(const CLI::App& app, std::span<const char* const> words) {
-    for (size_t i = 0; i + 1 < words.size() && words[i] != std::string_view("--"); i++) {
-        const CLI::Option* const option = option_of_word(app, words[i]);
-        CHECK(!option || option->get_items_expected_min() == 0 || !option_of_word(app, words[i + 1]),
+// The option whose only value is the word after this one; nullptr if there is none.
+const CLI::Option* option_before_value(const CLI::App& app, const std::string& word) {
+    const CLI::Option* const option = option_of_word(app, word);
+    return option && option->get_items_expected_min() > 0 ? option : nullptr;
+}
+
+// The words as CLI11 must see them to read them as they are meant.
+std::vector<std::string> words_for_cli11(const CLI::App& app, std::span<const char* const> given) {
+    std::vector<std::string> words(given.begin(), given.end());
+    for (size_t i = 0; i < words.size() && words[i] != "--"; i++) {
+        const std::string word = words[i];
+        const CLI::Option* const before = i > 0 ? option_before_value(app, words[i - 1]) : nullptr;
+        CHECK(!word.empty() || before, "a word of the command line is empty; leave it out");
+        // CLI11 would take the next option's name as the value of the one before,
+        CHECK(!before || !option_of_word(app, word),
               "{0} has no value; expected one before {1}; if {1} is the value, write {0}={1}",
-              option->get_name(), words[i + 1]);
+              before->get_name(), word);
+        // and the next word as the value of "--out=".
+        const size_t equals = word.starts_with("--") ? word.find_first_of("= ") : word.npos;
+        const bool joined = equals != word.npos && word[equals] == '=';
+        CHECK(!joined || equals + 1 < word.size(), empty_value, word.substr(0, equals));
+        const CLI::Option* const of_value = joined ? option_of_word(app, word.substr(0, equals)) : before;
+        if (of_value && !of_value->get_allow_extra_args()) continue;
+        const size_t value = joined ? equals + 1 : 0;
+        words[i] = word.substr(0, value) + not_a_list(word.substr(value));
     }
+    return words;
 }
 
 // CLI11 would accept --plan=2 as true.
@@ -102,8 +120,11 @@ void parse_words(CLI::App& app, int argc, const char* const* argv,
                  const std::set<std::string>& may_be_empty) {
     const auto file = std::make_shared<ConfigFile>(app);
     app.config_formatter(file);
+    std::vector<std::string> words =
+        words_for_cli11(app, std::span(argv, static_cast<size_t>(argc)).subspan(1));
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
     try {
-        app.parse(argc, argv);
+        app.parse(words);
     } catch (const WrongValue& wrong) {
         throw UsageError(file->location_of(wrong.option) + wrong.what());
     } catch (const CLI::ParseError& error) {
@@ -149,16 +170,9 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
 }
 
 bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty) {
-    for (const std::string_view word : std::span(argv, static_cast<size_t>(argc))) {
-        // CLI11 would take the next word as the value of "--out=".
-        const bool empty =
-            word.starts_with("--") && word.ends_with('=') && word.find_first_of("= ") == word.size() - 1;
-        CHECK(!empty, empty_value, word.substr(0, word.size() - 1));
-    }
     app.set_help_flag("-h,--help", "print this help and exit");
     app.set_version_flag("--version", fmt::format("flatgpt {}", version), "print the version and exit");
     if (argc == 2 && print_for_shell(app, argv)) return false;
-    check_no_value_is_an_option(app, std::span(argv, static_cast<size_t>(argc)).subspan(1));
     try {
         parse_words(app, argc, argv, may_be_empty);
         return true;
@@ -208,6 +222,8 @@ static CLI::Option* add_known(CLI::App& app, const std::string& names, std::stri
         std::error_code absent;
         const bool known = std::find(words.begin(), words.end(), text) != words.end() ||
                            (files_too && std::filesystem::exists(text, absent));
+        CHECK(absent != std::errc::permission_denied && absent != std::errc::too_many_symbolic_link_levels,
+              "{} {}: {}", option, text, absent.message());
         if (!known) throw UsageError(refusal_of(option, text, choices));
         target = text;
     };
@@ -222,6 +238,10 @@ CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& targ
 CLI::Option* add_word_or_file(CLI::App& app, const std::string& names, std::string& target,
                               const std::vector<std::string>& words, const std::string& help) {
     return add_known(app, names, target, words, true, help);
+}
+
+std::string not_a_list(const std::string& value) {
+    return value.starts_with('[') && value.ends_with(']') ? "./" + value : value;
 }
 
 size_t parse_bytes(const std::string& option, const std::string& text) {

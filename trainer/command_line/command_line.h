@@ -74,6 +74,9 @@ CLI::Option* add_text(CLI::App& app, const std::string& names, std::string& targ
 CLI::Option* add_texts(CLI::App& app, const std::string& names, std::vector<std::string>& target,
                        const std::string& kind, const std::string& help);
 
+// A file's name or pattern in square brackets, written so that CLI11 does not take it for a list of values.
+std::string not_a_list(const std::string& value);
+
 // Parses bytes, or a size in powers of 1024: "40G", "512M", "1.5G". UsageError, which names the option, for
 // anything else.
 size_t parse_bytes(const std::string& option, const std::string& text);

@@ -74,10 +74,21 @@ const CLI::Option* option_called(const CLI::App& app, const std::string& name) {
 
 bool is_given(const CLI::Option* option) { return option->count() > 0; }
 
-// The command line wins over the file, also where it gives an option that excludes the file's.
-bool is_decided_by_command_line(const CLI::Option& option) {
+// The command line wins over the file, also where it gives an option that excludes the file's and all that
+// the file's excludes: --epochs replaces steps, and --model layers. But --layers would replace only a part of
+// what model says.
+bool is_decided_by_command_line(const CLI::Option& option, const std::string& where) {
+    if (is_given(&option)) return true;
     const std::set<CLI::Option*> alternatives = option.get_excludes();
-    return is_given(&option) || std::any_of(alternatives.begin(), alternatives.end(), is_given);
+    const auto other = std::find_if(alternatives.begin(), alternatives.end(), is_given);
+    if (other == alternatives.end()) return false;
+    const std::set<CLI::Option*> excluded = (*other)->get_excludes();
+    const bool says_as_much = std::all_of(alternatives.begin(), alternatives.end(), [&](CLI::Option* each) {
+        return each == *other || excluded.contains(each);
+    });
+    CHECK(says_as_much, "{}{} and the command line's {} exclude each other; expected only one of them", where,
+          option.get_name(), (*other)->get_name());
+    return true;
 }
 
 bool is_flag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
@@ -117,11 +128,11 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
         CHECK(!value.empty(), "{}{} has an empty value; give it a value or leave the line out", where, name);
         CHECK(!is_flag(*option) || value == "true" || value == "false",
               "{}{} is '{}'; expected true or false", where, name, value);
-        if (is_decided_by_command_line(*option)) continue;
+        if (is_decided_by_command_line(*option, where)) continue;
         lines_[name] = number;
         items.emplace_back();
         items.back().name = name.substr(name.find_first_not_of('-'));
-        items.back().inputs = {value};
+        items.back().inputs = {option->get_allow_extra_args() ? not_a_list(value) : value};
     }
     if (input.bad())
         throw Error(fmt::format("--config {}: cannot be read", app_.get_config_ptr()->results().front()));

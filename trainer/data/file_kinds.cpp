@@ -9,8 +9,11 @@
 #include <set>
 #include <vector>
 
+#include "system/atomic_file.h"
 #include "system/file_reader.h"
+#include "system/printable.h"
 #include "system/text_encoding.h"
+#include "trainer/data/input_files.h"
 #include "trainer/data/token_shard.h"
 
 namespace fs = std::filesystem;
@@ -20,18 +23,20 @@ namespace {
 
 constexpr size_t looked_at = 4096;
 
-// A format whose files contain text in a form that nobody means to train on. {} in `advice` is the path.
+// A format whose files contain text in a form that nobody means to train on. ? in `magic` is any byte, and {}
+// in `advice` the path as a word for the shell.
 struct Container {
     std::string_view magic, name, advice;
 };
 constexpr Container containers[] = {
-    {"%PDF-"sv, "a PDF document", "convert it with: pdftotext '{}' document.txt"},
-    {"\x1F\x8B"sv, "compressed by gzip", "unpack it with: zcat '{}' > unpacked.txt"},
-    {"\x28\xB5\x2F\xFD"sv, "compressed by zstd", "unpack it with: zstdcat '{}' > unpacked.txt"},
+    {"%PDF-"sv, "a PDF document", "convert it with: pdftotext {} document.txt"},
+    {"\x1F\x8B"sv, "compressed by gzip", "unpack it with: zcat {} > unpacked.txt"},
+    {"\x28\xB5\x2F\xFD"sv, "compressed by zstd", "unpack it with: zstdcat {} > unpacked.txt"},
     {"\xFD"
      "7zXZ"sv,
-     "compressed by xz", "unpack it with: xzcat '{}' > unpacked.txt"},
-    {"BZh91AY&SY"sv, "compressed by bzip2", "unpack it with: bzcat '{}' > unpacked.txt"},
+     "compressed by xz", "unpack it with: xzcat {} > unpacked.txt"},
+    {"BZh?1AY&SY"sv, "compressed by bzip2", "unpack it with: bzcat {} > unpacked.txt"},
+    {"\x04\x22\x4D\x18"sv, "compressed by lz4", "unpack it with: lz4cat {} > unpacked.txt"},
     {"PK\3\4"sv, "a zip archive or an office document", "unpack it, or save the document as plain text"},
     {"{\\rtf"sv, "a document in rich text format", "save it as plain text"},
     {"version https://git-lfs"sv, "git LFS's pointer to a file", "fetch the file with: git lfs pull"},
@@ -42,8 +47,11 @@ constexpr Container containers[] = {
 std::string first_bytes(const std::string& path) { return FileReader(path).text(0, looked_at); }
 
 const Container* container_of(std::string_view first) {
-    const auto found = std::find_if(std::begin(containers), std::end(containers),
-                                    [&](const Container& c) { return first.starts_with(c.magic); });
+    const auto found = std::find_if(std::begin(containers), std::end(containers), [&](const Container& c) {
+        const std::string_view begin = first.substr(0, c.magic.size());
+        return std::ranges::equal(c.magic, begin,
+                                  [](char wanted, char is) { return wanted == '?' || wanted == is; });
+    });
     return found == std::end(containers) ? nullptr : found;
 }
 
@@ -68,6 +76,16 @@ FileKind kind_of_file(const std::string& path) {
     return ending == ".txt" || first.find('\0') == first.npos ? FileKind::text : FileKind::other;
 }
 
+bool belongs_to_others(const std::string& path) {
+    const fs::path name = fs::path(path).filename();
+    if (name.string().ends_with(cache_suffix)) return begins_as_shard(first_bytes(path));
+    if (name.string().ends_with("shards.json"))
+        return first_bytes(path).find("\"tokenizer\"") != std::string::npos;
+    std::error_code unknown;
+    return is_temporary(name) || (name.extension() == ".mask" &&
+                                  fs::is_regular_file(fs::path(path).replace_extension(".bin"), unknown));
+}
+
 std::string refusal_of_file(const std::string& path) {
     const Container* const container = container_of(first_bytes(path));
     if (container == nullptr)
@@ -75,7 +93,7 @@ std::string refusal_of_file(const std::string& path) {
             "{}: is neither text nor a token shard; expected a file of UTF-8 text, or what tokenize wrote",
             path);
     return fmt::format("{}: is {}; expected a file of UTF-8 text, or what tokenize wrote; {}", path,
-                       container->name, fmt::format(fmt::runtime(container->advice), path));
+                       container->name, fmt::format(fmt::runtime(container->advice), in_shell(path)));
 }
 
 std::optional<std::string> note_on_syntax(const std::string& path) {
@@ -83,8 +101,8 @@ std::optional<std::string> note_on_syntax(const std::string& path) {
     if (is_one_of(ending, {".jsonl", ".ndjson"}))
         return fmt::format(
             "{}: is taken as it stands, JSON included; if its documents are meant: "
-            "tokenize --stream --out shards < '{}', and --train-data shards",
-            path, path);
+            "tokenize --stream --out shards < {}, and --train-data shards",
+            path, in_shell(path));
     const char* syntax = is_one_of(ending, {".json", ".ipynb"})           ? "JSON"
                          : is_one_of(ending, {".csv", ".tsv"})            ? "separators and quotes"
                          : is_one_of(ending, {".html", ".htm", ".xhtml"}) ? "tags"

@@ -10,6 +10,11 @@ enum class FileKind { text, shard, other };
 // AccessError or ReadError if the file cannot be read.
 FileKind kind_of_file(const std::string& path);
 
+// True for a file that is not data of its own: a text's cache, which holds the same tokens; a shard's mask
+// (token_shard.h); a list of shards or tokenizer_of_shards.json (restartable_shards.h, shard_tokenizer.h);
+// and a temporary file, which is still being written, or whose process was killed.
+bool belongs_to_others(const std::string& path);
+
 // Why a file of another kind cannot be trained on, and the command that makes a text of it.
 std::string refusal_of_file(const std::string& path);
 

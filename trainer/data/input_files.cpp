@@ -11,11 +11,9 @@
 #include <set>
 #include <utility>
 
-#include "system/atomic_file.h"
 #include "system/error.h"
 #include "trainer/data/file_kinds.h"
 #include "trainer/data/progress_notes.h"
-#include "trainer/data/token_shard.h"
 
 namespace fs = std::filesystem;
 
@@ -41,9 +39,14 @@ FileId id_of(const std::string& path) {
 std::vector<std::string> matches_of(const std::string& pattern) {
     // An existing file or folder is taken literally, even if its name contains special characters.
     if (is_regular(pattern) || is_directory(pattern)) return {pattern};
+    std::error_code failure;
+    fs::status(pattern, failure);
+    CHECK(failure != std::errc::permission_denied && failure != std::errc::too_many_symbolic_link_levels,
+          "{}: {}", pattern, failure.message());
     glob_t matches = {};
-    const int result = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &matches);
+    const int result = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE | GLOB_ERR, nullptr, &matches);
     std::vector<std::string> paths;
+    CHECK(result != GLOB_ABORTED, "'{}': a folder cannot be read", pattern);
     if (result == 0) paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
     globfree(&matches);
     return paths;
@@ -55,15 +58,6 @@ std::string in_quotes(const std::string& value) {
     std::error_code unknown;
     const std::string here = fs::path(value).is_relative() ? fs::current_path(unknown).string() : "";
     return here.empty() ? fmt::format("'{}'", value) : fmt::format("'{}' in {}", value, here);
-}
-
-// A cache holds the same tokens as the text beside it. A temporary file is still being written, or its
-// process was killed. A mask belongs to the shard beside it (token_shard.h), and a list of shards and
-// tokenizer_of_shards.json to those in its folder (restartable_shards.h, shard_tokenizer.h).
-bool is_passed_over(const fs::path& path) {
-    const std::string name = path.filename();
-    const bool mask = path.extension() == ".mask" && is_regular(fs::path(path).replace_extension(".bin"));
-    return name.ends_with(cache_suffix) || name.ends_with("shards.json") || is_temporary(name) || mask;
 }
 
 bool by_path(const InputFile& a, const InputFile& b) { return a.path < b.path; }
@@ -160,7 +154,7 @@ void Collector::add(const std::string& value) {
     bool passed_over = false;
     for (const std::string& path : matches) {
         if (is_directory(path)) add_folder(path);
-        else if (path == value || !is_passed_over(path)) add_file(path, path == value);
+        else if (path == value || !belongs_to_others(path)) add_file(path, path == value);
         else passed_over = true;
     }
     CHECK(!matches.empty() && (inputs_.files.size() > before || !passed_over),
@@ -181,7 +175,7 @@ void Collector::note_on_splits(const std::string& pattern, const std::vector<Inp
     if (others.empty()) return;
     say(
         fmt::format("'{}' matches files that are named for validation or tests, and they are trained on like "
-                    "the others: {}; --val-data leaves out the files that it names",
+                    "the others: {}; to have them held out, name the folder instead of the pattern",
                     pattern, first_of(others)));
 }
 
@@ -221,7 +215,7 @@ FolderContents Collector::contents_of(const std::string& folder) const {
     for (const std::string& path : paths) {
         progress.at([&] { return fmt::format("{}: looking at file {} of {}", folder, done, paths.size()); });
         done++;
-        if (is_passed_over(path)) continue;
+        if (belongs_to_others(path)) continue;
         const FileId id = id_of(path);
         if (!rules_.sorted_once && !seen.insert(id).second) {
             contents.second_names.push_back(path);

@@ -7,6 +7,7 @@
 
 #include "system/error.h"
 #include "system/file_reader.h"
+#include "system/printable.h"
 #include "system/text_encoding.h"
 #include "system/utf8_stream.h"
 
@@ -115,9 +116,9 @@ std::vector<std::string> TextFindings::notes() const {
     if (unread_ends > 0) lines.push_back(note_of_unread_ends(unread_ends));
     if (!not_utf8.empty())
         lines.push_back(fmt::format(
-            "{0}: is not UTF-8 ({1}), and its bytes are taken as they are{2}; if it is in another encoding, "
-            "convert it, for example: iconv -f WINDOWS-1252 -t UTF-8 '{0}' > utf8.txt",
-            not_utf8[0], first_bytes, others(not_utf8.size())));
+            "{}: is not UTF-8 ({}), and its bytes are taken as they are{}; if it is in another encoding, "
+            "convert it, for example: iconv -f WINDOWS-1252 -t UTF-8 {} > utf8.txt",
+            not_utf8[0], first_bytes, others(not_utf8.size()), in_shell(not_utf8[0])));
     return lines;
 }
 

@@ -143,7 +143,7 @@ void RestartableShards::write_manifest() const {
                           {"document", shard.end.document},
                           {"document_tokens", shard.end.tokens}});
     }
-    nlohmann::ordered_json manifest = {{"tokenizer", options_.tokenizer}};
+    nlohmann::ordered_json manifest = {{"tokenizer", options_.tokenizer}, {"field", options_.field}};
     if (!takes_places_as_before_) {
         manifest["place_field"] = nullptr;
         if (!options_.place_field.empty()) manifest["place_field"] = options_.place_field;
@@ -160,12 +160,13 @@ void RestartableShards::read_manifest() {
     const std::string text = FileReader(manifest_).text();
     nlohmann::json manifest;
     std::vector<Shard> shards;
-    std::string tokenizer, place_field;
+    std::string tokenizer, field = options_.field, place_field;
     bool names_place_field = false;
     size_t shard_tokens = 0, val_tokens = 0;
     try {
         manifest = parse_json(text);
         tokenizer = manifest.at("tokenizer").get<std::string>();
+        if (manifest.contains("field")) field = manifest["field"].get<std::string>();
         names_place_field = manifest.contains("place_field");
         if (names_place_field && !manifest["place_field"].is_null())
             place_field = manifest["place_field"].get<std::string>();
@@ -196,6 +197,7 @@ void RestartableShards::read_manifest() {
         check_begun(same, fmt::format("with {} {}", option, value));
     };
     begun_with(tokenizer == options_.tokenizer, "--tokenizer", tokenizer);
+    begun_with(field == options_.field, "--field", field);
     begun_with(shard_tokens == options_.shard_tokens, "--shard-tokens", shard_tokens);
     if (options_.split == "first") {
         begun_with(!options_.val_tokens || val_tokens == *options_.val_tokens, "--val-tokens", val_tokens);

@@ -4,12 +4,13 @@
 //   FOLDER/PREFIXtrain_000001.bin and so on. FOLDER/PREFIXshards.json (for a stream of one split:
 //   PREFIXtrain_shards.json or PREFIXval_shards.json) records the options and where in the stream each
 //   shard ends:
-//     {"tokenizer": "gpt2", "place_field": null, "shard_tokens": 100000000, "val_tokens": 100000000,
-//      "complete": false,
+//     {"tokenizer": "gpt2", "field": "text", "place_field": null, "shard_tokens": 100000000,
+//      "val_tokens": 100000000, "complete": false,
 //      "shards": [{"file": "val_000000.bin", "tokens": 100000000,
 //                  "document": "place of the last document in it", "document_tokens": 17}]}
-//   place_field is the key under which documents have their places; null: they are numbered. Earlier versions
-//   wrote none: there a document's place was its field "place" or, without one, its number.
+//   field is the key of the texts; earlier versions wrote none. place_field is the key under which documents
+//   have their places; null: they are numbered. Earlier versions wrote none: there a document's place was its
+//   field "place" or, without one, its number.
 //   Without --val-tokens, val_tokens is one shard, or a tenth of an input that is shorter than a shard.
 //   document_tokens is the number of tokens of that document, from its start, that are in this shard and
 //   earlier ones. An entry is on the disk before its shard gets its final name. So a finished shard is
@@ -35,7 +36,8 @@ struct RestartableShardsOptions {
     // first: val_tokens for validation, the rest for training; train or val: all for that split
     std::string split = "first";
     std::string tokenizer;
-    std::string place_field{};  // empty: documents are numbered
+    std::string field = "text";  // under which documents have their texts
+    std::string place_field{};   // empty: documents are numbered
     size_t shard_tokens = 100'000'000;
     int vocabulary = max_vocab_of_16_bits;  // as TokenShardWriter takes it
     // Default: the value of the earlier run that is resumed, else shard_tokens, or a tenth of a shorter

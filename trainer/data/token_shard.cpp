@@ -10,6 +10,7 @@
 
 #include "system/error.h"
 #include "system/file_access.h"
+#include "system/printable.h"
 
 static_assert(std::endian::native == std::endian::little,
               "the format is little-endian, and so is every machine that this is built for");
@@ -45,10 +46,10 @@ TokenShard::TokenShard(const std::string& path, const std::string& name)
         header[0] == form.magic,
         "{0}: is not a token shard: magic number {1}, expected {2}; make shards with tokenize; the name of a "
         "text must not end in .bin; 16-bit tokens without a header, such as nanoGPT's train.bin, become a "
-        "shard so: python3 -c \"import numpy as n; t = n.fromfile('{0}', 'u2'); h = n.zeros(256, 'u4'); "
-        "h[:3] "
-        "= {2}, {3}, len(t); open('shard.bin', 'wb').write(h.tobytes() + t.tobytes())\"",
-        path, header[0], form.magic, form.version);
+        "shard so: python3 -c \"import sys, numpy as n; t = n.fromfile(sys.argv[1], 'u2'); "
+        "h = n.zeros(256, 'u4'); h[:3] = {2}, {3}, len(t); "
+        "open('shard.bin', 'wb').write(h.tobytes() + t.tobytes())\" {4}",
+        path, header[0], form.magic, form.version, in_shell(path));
     CHECK(header[1] == form.version, "{}: token shard of version {}, expected {}", path, header[1],
           form.version);
     size_ = header[2];

@@ -49,8 +49,8 @@ template <class T>
 void Operations<T>::encoder_backward(TensorId wte, TensorId wpe, const T* dout) {
     const Context& batch = *this->context_;
     operation("encoder backward", cost::encoder<T>(rows(), channels()));
-    ::encoder_backward(grad(wte), grad_or_none(wpe), dout, batch.inputs(), batch.order(),
-                       batch.B, batch.T, config_.C, stream());
+    ::encoder_backward(grad(wte), grad_or_none(wpe), dout, batch.inputs(), batch.order(), batch.B, batch.T,
+                       config_.C, stream());
 }
 
 template <class T>
@@ -73,7 +73,8 @@ void Operations<T>::matmul_dweight_dbias(const char* name, const Affine& p, cons
     const auto [OC, C] = sizes(p.weight);
     const bool accumulate = this->context_->accumulates();
     operation(name, cost::matmul_weight<T>(rows(), C, OC, accumulate));
-    gemm().backward_weight(grad(p.weight), grad_or_none(p.bias), dout, inp, rows(), C, OC, accumulate, stream());
+    gemm().backward_weight(grad(p.weight), grad_or_none(p.bias), dout, inp, rows(), C, OC, accumulate,
+                           stream());
 }
 
 template <class T>

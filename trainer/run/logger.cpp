@@ -19,7 +19,7 @@ namespace {
 nlohmann::json number(double value) {
     return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
-// A float as the shortest decimal that reads back as the same float.
+// A float as a decimal that reads back as the same float, nearly always the shortest.
 nlohmann::json number(float value) {
     return std::isfinite(value) ? nlohmann::json(std::stod(fmt::format("{}", value)))
                                 : nlohmann::json(nullptr);

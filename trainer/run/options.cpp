@@ -108,6 +108,7 @@ nlohmann::json final_values(const CLI::App& app, const Options& o) {
         values["vector-lr"] = o.optimizer.vector_lr;
     }
     if (o.length.epochs > 0) values["epochs"] = o.length.epochs;
+    if (o.length.epochs > 0 || o.length.tokens > 0) values["steps"] = "";
     values.update(sizes_of(o.model.config));
     return values;
 }
@@ -382,14 +383,21 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
     }
     const OwnOptions own(values, given);
     std::vector<std::string> words;
+    const auto add = [&](const std::string& name, const std::string& text) {
+        CHECK(text.find("\uFFFD") == text.npos,
+              "--{0} of the run in {1} is not UTF-8, and its checkpoint does not hold it; expected --{0} "
+              "beside "
+              "--resume",
+              name, path);
+        words.push_back(fmt::format("--{}={}", name, text));
+    };
     for (const auto& [name, value] : values.items()) {
         const auto option = known.find(name);
         const auto scope = scopes.find(name);
         if (option == known.end() || scope == scopes.end() || !own.holds(name)) continue;
         if (scope->second == Scope::start) continue;
         if (value.is_array()) {
-            for (const nlohmann::json& one : value)
-                words.push_back(fmt::format("--{}={}", name, plain_text(one)));
+            for (const nlohmann::json& one : value) add(name, plain_text(one));
             continue;
         }
         const std::string text =
@@ -399,7 +407,7 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
                                                      : text == "false");
         // The defaults of these depend on the optimizer.
         const bool varies = name.starts_with("cooldown") && !text.empty();
-        if (!is_default || varies) words.push_back(fmt::format("--{}={}", name, text));
+        if (!is_default || varies) add(name, text);
     }
     return words;
 }

@@ -36,6 +36,13 @@ std::string note_of_warmup(const Schedule& schedule) {
         schedule.warmup, schedule.steps, schedule.at(schedule.steps), schedule.lr);
 }
 
+std::string note_of_drop(const Schedule& schedule) {
+    return fmt::format(
+        "note: {} begins to fall before the warmup of {} steps has ended; after it the learning rate drops "
+        "from {:.3g} to {:.3g}",
+        schedule.shape, schedule.warmup, schedule.lr, schedule.at(schedule.warmup + 1));
+}
+
 // Program, options and data, which must be equal on all ranks; otherwise they would train different models.
 nlohmann::json process_description(const Options& o, const nlohmann::json& identity, const DataSplits& data) {
     nlohmann::json files = nlohmann::json::array();
@@ -366,7 +373,13 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
                     o.optimizer.cooldown_shape};
     say(training_plan(o, run.schedule, run.data, run.loader->windows()));
     if (run.schedule.warmup > run.schedule.steps) say(note_of_warmup(run.schedule));
+    if (run.schedule.warmup < run.schedule.steps &&
+        run.schedule.at(run.schedule.warmup + 1) < 0.999 * run.schedule.lr)
+        say(note_of_drop(run.schedule));
     if (run.from.is_complete(run.schedule.steps)) {
+        CHECK(!run.from.found.empty(),
+              "{} is the end of a run of {} steps, which leaves none for {}; expected more --steps",
+              run.from.checkpoint, run.schedule.steps, run.from.run_folder);
         say(fmt::format("{} holds the whole run of {} steps; nothing is left to do", run.from.run_folder,
                         run.schedule.steps));
         return std::nullopt;

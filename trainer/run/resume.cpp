@@ -242,14 +242,22 @@ void check_same_run(const ResumePoint& from, const json& identity, size_t train_
             fmt::format("{}--{} {} instead of {}", different.empty() ? "" : ", ",
                         name == texts_name ? "train-data" : name, plain_text(value), plain_text(before));
     }
+    const auto validates = [](const json& given) {
+        return given.contains("val-data") && given["val-data"] != "";
+    };
+    const char* const held_out =
+        validates(from.state.options) != validates(options.values) && train_texts > 0 &&
+                !is_same_data(from, identity)
+            ? "; without --val-data, the last tenth of the texts is held out of the training data"
+            : "";
     // Up to November 2026, each text was a file of tokens by itself.
     const char* const texts = train_texts > 1 && !is_same_data(from, identity)
                                   ? "; if an older version began it: several texts are joined now, so such a "
                                     "run cannot go on"
                                   : "";
     CHECK(different.empty(),
-          "{} belongs to another run: {}; expected the same model, data and order of samples{}",
-          from.checkpoint, different, texts);
+          "{} belongs to another run: {}; expected the same model, data and order of samples{}{}",
+          from.checkpoint, different, held_out, texts);
     std::string changed;
     for (const auto& [name, value] : options.values.items()) {
         const json before = from.state.options.value(name, json());
@@ -260,7 +268,8 @@ void check_same_run(const ResumePoint& from, const json& identity, size_t train_
             name == "world-size" || (scope != options.scopes.end() && scope->second == Scope::training);
         if (before != value && !before.is_null() && is_training)
             changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name,
-                                   plain_text(value), plain_text(before));
+                                   value == "" ? "none" : plain_text(value),
+                                   before == "" ? "none" : plain_text(before));
     }
     if (!changed.empty())
         note(fmt::format("changed options that affect what is computed from here on: {}", changed));
