@@ -504,6 +504,9 @@ TEST_F(Config, TheCommandLineDidNotReplaceAnAlternativeOfTheFile) {
                   "--config " + folder_ / "run.cfg" + ", line 2: " + name +
                       " and the command line's --layers exclude each other; expected only one of them");
     }
+    const Options sizes = parsed("model = d12\n", {"--layers", "1", "--heads", "2", "--channels", "16"});
+    EXPECT_EQ(sizes.model.name, "");
+    EXPECT_EQ(sizes.model.config.C, 16);
     EXPECT_TRUE(parsed("qwen3 = true\n", {"--nanochat"}).model.nanochat);
     const Options named = parsed("layers = 1\nheads = 2\nchannels = 16\n", {"-e", "d12"});
     EXPECT_EQ(named.model.config.L, 12);

@@ -74,20 +74,20 @@ const CLI::Option* option_called(const CLI::App& app, const std::string& name) {
 
 bool is_given(const CLI::Option* option) { return option->count() > 0; }
 
-// The command line wins over the file, also where it gives an option that excludes the file's and all that
-// the file's excludes: --epochs replaces steps, and --model layers. But --layers would replace only a part of
-// what model says.
+// The command line wins over the file, also where it gives options in place of all that the file's line says:
+// --epochs for steps, or --layers, --heads and --channels for model. But --layers alone is a part of it.
 bool is_decided_by_command_line(const CLI::Option& option, const std::string& where) {
     if (is_given(&option)) return true;
-    const std::set<CLI::Option*> alternatives = option.get_excludes();
-    const auto other = std::find_if(alternatives.begin(), alternatives.end(), is_given);
-    if (other == alternatives.end()) return false;
-    const std::set<CLI::Option*> excluded = (*other)->get_excludes();
-    const bool says_as_much = std::all_of(alternatives.begin(), alternatives.end(), [&](CLI::Option* each) {
-        return each == *other || excluded.contains(each);
-    });
-    CHECK(says_as_much, "{}{} and the command line's {} exclude each other; expected only one of them", where,
-          option.get_name(), (*other)->get_name());
+    const std::set<CLI::Option*> others = option.get_excludes();
+    const auto given = std::find_if(others.begin(), others.end(), is_given);
+    if (given == others.end()) return false;
+    const auto is_decided = [&](const CLI::Option* other) {
+        const std::set<CLI::Option*> excluding = other->get_excludes();
+        return is_given(other) || std::any_of(excluding.begin(), excluding.end(), is_given);
+    };
+    CHECK(std::all_of(others.begin(), others.end(), is_decided),
+          "{}{} and the command line's {} exclude each other; expected only one of them", where,
+          option.get_name(), (*given)->get_name());
     return true;
 }
 

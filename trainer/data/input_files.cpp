@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -40,15 +41,16 @@ std::vector<std::string> matches_of(const std::string& pattern) {
     // An existing file or folder is taken literally, even if its name contains special characters.
     if (is_regular(pattern) || is_directory(pattern)) return {pattern};
     std::error_code failure;
-    fs::status(pattern, failure);
+    (void)fs::status(pattern, failure);
     CHECK(failure != std::errc::permission_denied && failure != std::errc::too_many_symbolic_link_levels,
           "{}: {}", pattern, failure.message());
     glob_t matches = {};
-    const int result = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE | GLOB_ERR, nullptr, &matches);
+    const auto may_not_be_read = [](const char*, int error) { return static_cast<int>(error == EACCES); };
+    const int result = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, may_not_be_read, &matches);
     std::vector<std::string> paths;
-    CHECK(result != GLOB_ABORTED, "'{}': a folder cannot be read", pattern);
     if (result == 0) paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
     globfree(&matches);
+    CHECK(result != GLOB_ABORTED, "'{}': a folder may not be read: Permission denied", pattern);
     return paths;
 }
 
