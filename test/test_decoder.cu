@@ -1,5 +1,7 @@
 // Decoder: generating one token at a time with a cache must give the logits of plain_gpt2.h. And generate(),
 // which draws texts from a decoder: how they end, and that none influences another.
+#include <numeric>
+
 #include "decoder_agrees.cuh"
 #include "plain_text.cuh"
 #include "temporary_folder.h"
@@ -30,34 +32,6 @@ TEST(Decoder, GivesThePlainLoopsLogits) {
 TEST(Decoder, Int8GivesTheLogitsOfTheQuantizedWeights) {
     expect_decoder_agrees<float>(shapes, true, plain_logits<float>);
     expect_decoder_agrees<bfloat16>(shapes, true, plain_logits<bfloat16>);
-}
-
-// After a prompt all samples draw from its one row, afterwards each from its own.
-TEST(Decoder, DrawsFromTheLogits) {
-    const ModelConfig config{131, 24, 2, 3, 48};
-    const auto model = random_model<float>(config);
-    const auto generator = generator_of(*model, {.samples = 3, .max_tokens = 24});
-    Decoder<float>& decoder = generator->decoder();
-    const Sampling sampling{0.9, 20, 0.95};
-    const auto expected = [&](size_t row, uint64_t index, uint64_t sample, int V) {
-        const std::vector<float> logits = decoder.logits();
-        return plain::sample_token({&logits[row * static_cast<size_t>(config.Vp())], static_cast<size_t>(V)},
-                                   sampling, {.seed = 4, .index = index, .sample = sample});
-    };
-    decoder.prefill({1, 2, 3});
-    EXPECT_EQ(decoder.draw(sampling, {.seed = 4, .sample = 2}, 1, 131),
-              (std::vector{expected(0, 0, 2, 131)}));
-    for (uint64_t index = 0; index < 10; index++) {
-        const std::vector<int> drawn = decoder.draw(sampling, {.seed = 4, .index = index}, 3, 100);
-        ASSERT_EQ(drawn.size(), 3u);
-        for (size_t k = 0; k < 3; k++) EXPECT_EQ(drawn[k], expected(index == 0 ? 0 : k, index, k, 100));
-        decoder.step(drawn);
-    }
-    EXPECT_THROW(decoder.draw(sampling, {}, 4, 131), UsageError);
-    EXPECT_THROW(decoder.draw(sampling, {}, 3, 132), UsageError);
-    generator->load([](const Tensor&, size_t, std::span<float> to) { std::ranges::fill(to, NAN); });
-    decoder.prefill({1});
-    EXPECT_EQ(decoder.draw(sampling, {}, 1, 131), std::vector{-1});
 }
 
 TEST(Decoder, PlansWhatItAllocates) {
@@ -93,10 +67,16 @@ TEST(Decoder, RefusesWhatItCannotDo) {
     decoder.prefill({1});
     EXPECT_THROW(decoder.step({1}), UsageError);
     EXPECT_THROW(decoder.step({1, -1}), UsageError);
+    EXPECT_THROW(decoder.draw({}, {}, 3, 131), UsageError);
+    EXPECT_THROW(decoder.draw({}, {}, 2, 132), UsageError);
+    generator->load([](const Tensor&, size_t, std::span<float> to) { std::ranges::fill(to, NAN); });
+    decoder.prefill({1});
+    EXPECT_EQ(decoder.draw({}, {}, 1, 131), std::vector{-1});
 }
 
 constexpr int V = 11, end_of_text = 10;
-const GenerateOptions options{.max_tokens = 40, .vocabulary = V, .ends = {end_of_text}, .seed = 5};
+const GenerateOptions options{
+    .max_tokens = 40, .vocabulary = V, .ends = {end_of_text}, .sampling = {0.9, 8, 0.95}, .seed = 5};
 
 // Generates texts after a prompt, with a window of max_tokens.
 const std::vector<int> prompt{1, 2, 3};
@@ -119,15 +99,21 @@ TEST(Generate, TextsAreThoseOfWholeForwardPasses) {
     for (const size_t window : {48, 16}) {
         TextGenerator many(9, static_cast<int>(window));
         std::vector<size_t> lengths;
-        for (const GeneratedText& text : many.run().texts) {
+        std::vector<std::vector<int>> heard(9);
+        const Generation all =
+            many.run(options, [&](int k, int token) { heard[static_cast<size_t>(k)].push_back(token); });
+        for (const GeneratedText& text : all.texts) {
             std::vector<int> expected = plain::text(*many.model, prompt, 40, window, options.sampling,
                                                     {.seed = 5, .sample = lengths.size()});
             const auto end = std::ranges::find(expected, end_of_text);
             if (end != expected.end()) expected.erase(end + 1, expected.end());
             EXPECT_EQ(text.tokens, expected) << "text " << lengths.size();
             EXPECT_EQ(text.ending == Ending::end_of_text, expected.back() == end_of_text);
+            EXPECT_EQ(heard[lengths.size()], expected);
             lengths.push_back(expected.size());
         }
+        // all but the first of each, which comes from the prompt
+        EXPECT_EQ(all.decoded_tokens, std::accumulate(lengths.begin(), lengths.end(), size_t{0}) - 9);
         EXPECT_LT(std::ranges::min(lengths), 13u);
         EXPECT_GT(std::ranges::max(lengths), 14u);
     }
@@ -156,18 +142,6 @@ TEST(Generate, EndsAtEndOfTextAtTheMostTokensOrWhereTheContextIsFull) {
     expect(1, Ending::context);
     o.context = 3;
     EXPECT_THROW(two.run(o), UsageError);
-}
-
-TEST(Generate, EveryTokenIsHeardOfAsItIsDrawn) {
-    std::vector<std::vector<int>> heard(3);
-    const Generation result = TextGenerator(3, 16).run(
-        options, [&](int k, int token) { heard[static_cast<size_t>(k)].push_back(token); });
-    size_t decoded = 0;
-    for (size_t k = 0; k < 3; k++) {
-        EXPECT_EQ(heard[k], result.texts[k].tokens);
-        decoded += heard[k].size() - 1;
-    }
-    EXPECT_EQ(result.decoded_tokens, decoded);
 }
 
 TEST(Generate, StopsBetweenTokens) {
