@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
         const std::unique_ptr<ModelFile> model =
             open_model(path, best ? WhichCheckpoint::best : WhichCheckpoint::newest);
         refuse_used_output(out, format);  // another process may have been faster
-        // Nothing is written so far, and a signal has ended the program at once.
+        // Until here nothing is written, so that a signal may end the program at once.
         stop_on({SIGINT, SIGTERM});
         answer_stop("\nconvert: stopping after this tensor\n");
         if (format == Format::hugging_face)

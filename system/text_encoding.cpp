@@ -20,7 +20,7 @@ static std::string wide_encoding(std::string_view text) {
     // Nearly all zero bytes of such a text lie in one half of its units, since few letters have a code that
     // ends in zero. Letters outside Latin-1 contain no zero byte, but the spaces between them do.
     const auto mostly = [&](size_t these, size_t others) {
-        return these >= std::max<size_t>(2, start.size() / 32) && others <= these / 10;
+        return these >= std::max<size_t>(2, start.size() / (others > 0 ? 4 : 32)) && others <= these / 10;
     };
     const size_t high = start.size() / 4 * 2;  // bytes of UTF-32 that are always zero, but for a rare emoji
     if (zeros[2] + zeros[3] >= high - high / 10 && mostly(zeros[3], zeros[0])) return "UTF-32LE";

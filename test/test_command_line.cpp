@@ -66,17 +66,19 @@ TEST(CommandLine, AWrongValueOfAnyOptionWasToldInTheParsersWords) {
         expect_own_words(refusal({name + "=" + std::string(10000, 'x')}), name);
         expect_own_words(refusal({name, ""}), name + " has an empty value; give it a value or leave it out");
         expect_own_words(refusal({name}), name + " has no value; expected one after it");
-        expect_own_words(refusal({name, "-x", "12"}), name + " has no value; expected one before -x");
+        expect_own_words(refusal({name, "-x", "12"}),
+                         name + " has no value; -x follows it; if that is the value, write ");
     }
 }
 
 TEST(CommandLine, AnOptionsNameIsNotTheValueOfTheOneBefore) {
     const std::string resume =
-        "--resume has no value; expected one before --steps; if --steps is the value, write "
-        "--resume=--steps";
+        "--resume has no value; --steps follows it; if that is the value, write --resume=--steps";
     EXPECT_EQ(refusal({"--resume", "--steps", "12"}), resume);
     EXPECT_EQ(refusal({"-i", "-o", "run"}),
-              "--train-data has no value; expected one before -o; if -o is the value, write --train-data=-o");
+              "--train-data has no value; -o follows it; if that is the value, write --train-data=-o");
+    EXPECT_EQ(refusal({"--out", "--steps=12"}),
+              "--out has no value; --steps=12 follows it; if that is the value, write --out=--steps=12");
     const char* const words[] = {"generate_gpt2", "model", "--prompt=--samples", "--top-k", "5"};
     EXPECT_EQ(parse_generate_command(5, words)->prompt, "--samples");
 }
@@ -91,13 +93,18 @@ TEST(CommandLine, NamesInSquareBracketsAndEmptyWordsAreWhatTheyAre) {
     const auto files = [](std::vector<const char*> words) { return options_of_words(std::move(words)).data; };
     const std::vector<std::string> brackets{"./[q]", "a", "./[b,c]"};
     EXPECT_EQ(files({"-i", "[q]", "a", "[b,c]"}).train, brackets);
-    EXPECT_EQ(files({"--plan", "--train-data=[q]"}).train, std::vector{brackets[0]});
+    for (const char* joined : {"--train-data=[q]", "-i[q]"})
+        EXPECT_EQ(files({"--plan", joined}).train, std::vector{brackets[0]});
     EXPECT_EQ(refusal({"-i", "a", ""}), "a word of the command line is empty; leave it out");
     const TemporaryFolder folder;
     const std::string file = folder.write("options", "val-data = [q]\n");
     EXPECT_EQ(files({"--config", file.c_str()}).val, std::vector{brackets[0]});
-    const char* const words[] = {"generate_gpt2", "model", "--prompt", "[a,b]"};
-    EXPECT_EQ(parse_generate_command(4, words)->prompt, "[a,b]");
+    EXPECT_TRUE(says(refusal({"--config", folder.write("list", "val-data = [a,b]\n")}),
+                     "line 1: --val-data is a list; expected one name or pattern, such as {a.txt,b.txt}"));
+    for (const std::string prompt : {"[a,b]", "--foo=", "--"}) {
+        const char* const words[] = {"generate_gpt2", "model", "--prompt", prompt.c_str(), "--top-k", "5"};
+        EXPECT_EQ(parse_generate_command(6, words)->prompt, prompt);
+    }
 }
 
 TEST(CommandLine, WordsThatAreNoOptionsAreNamed) {
@@ -507,6 +514,9 @@ TEST_F(Config, TheCommandLineDidNotReplaceAnAlternativeOfTheFile) {
     const Options sizes = parsed("model = d12\n", {"--layers", "1", "--heads", "2", "--channels", "16"});
     EXPECT_EQ(sizes.model.name, "");
     EXPECT_EQ(sizes.model.config.C, 16);
+    for (const std::vector<const char*>& whole :
+         {std::vector{"--model", "d12"}, std::vector{"--layers", "1", "--heads", "2", "--channels", "16"}})
+        EXPECT_EQ(parsed("init-from = gpt2\nmodel = d24\n", whole).model.init_from, "");
     EXPECT_TRUE(parsed("qwen3 = true\n", {"--nanochat"}).model.nanochat);
     const Options named = parsed("layers = 1\nheads = 2\nchannels = 16\n", {"-e", "d12"});
     EXPECT_EQ(named.model.config.L, 12);

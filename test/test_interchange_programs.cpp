@@ -143,6 +143,7 @@ ProgramResult convert_until_signal(const std::string& folder_of_out, std::vector
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     const pid_t pid = fork();
+    if (pid < 0) return {-1, "", "no process"};
     if (pid == 0) {
         dup2(errors[1], STDERR_FILENO);
         execv(pointers[0], pointers.data());

@@ -30,31 +30,32 @@ const CLI::Option* option_of_word(const CLI::App& app, const std::string& word) 
     return nullptr;
 }
 
-// The option whose only value is the word after this one; nullptr if there is none.
-const CLI::Option* option_before_value(const CLI::App& app, const std::string& word) {
-    const CLI::Option* const option = option_of_word(app, word);
-    return option && option->get_items_expected_min() > 0 ? option : nullptr;
-}
-
 // The words as CLI11 must see them to read them as they are meant.
 std::vector<std::string> words_for_cli11(const CLI::App& app, std::span<const char* const> given) {
-    std::vector<std::string> words(given.begin(), given.end());
-    for (size_t i = 0; i < words.size() && words[i] != "--"; i++) {
-        const std::string word = words[i];
-        const CLI::Option* const before = i > 0 ? option_before_value(app, words[i - 1]) : nullptr;
+    std::vector<std::string> words;
+    const CLI::Option* before = nullptr;  // the option whose value this word is
+    bool only_files = false;              // after "--"
+    for (const std::string word : given) {
         CHECK(!word.empty() || before, "a word of the command line is empty; leave it out");
-        // CLI11 would take the next option's name as the value of the one before,
-        CHECK(!before || !option_of_word(app, word),
-              "{0} has no value; expected one before {1}; if {1} is the value, write {0}={1}",
-              before->get_name(), word);
-        // and the next word as the value of "--out=".
+        const bool is_value = before || only_files;
+        // "--name=value", or "-nVALUE"
         const size_t equals = word.starts_with("--") ? word.find_first_of("= ") : word.npos;
-        const bool joined = equals != word.npos && word[equals] == '=';
-        CHECK(!joined || equals + 1 < word.size(), empty_value, word.substr(0, equals));
-        const CLI::Option* const of_value = joined ? option_of_word(app, word.substr(0, equals)) : before;
-        if (of_value && !of_value->get_allow_extra_args()) continue;
-        const size_t value = joined ? equals + 1 : 0;
-        words[i] = word.substr(0, value) + not_a_list(word.substr(value));
+        const bool is_long = equals != word.npos && word[equals] == '=';
+        const std::string name = word.substr(0, is_long ? equals : word.starts_with("--") ? word.npos : 2);
+        const CLI::Option* const own = is_value ? nullptr : option_of_word(app, name);
+        const size_t value = is_value || !own ? 0 : name.size() + (is_long ? 1 : 0);
+        // CLI11 would take the next option as the value of the one before,
+        CHECK(!before || !option_of_word(app, is_long ? name : word),
+              "{0} has no value; {1} follows it; if that is the value, write {0}={1}", before->get_name(),
+              word);
+        // and the next word as the value of "--out=",
+        CHECK(!own || !is_long || value < word.size(), empty_value, name);
+        // and would divide "[a,b]".
+        const CLI::Option* const of_value = before ? before : own;
+        const bool is_list = !of_value || of_value->get_allow_extra_args();
+        words.push_back(is_list ? word.substr(0, value) + not_a_list(word.substr(value)) : word);
+        only_files |= word == "--" && !before;
+        before = own && value == word.size() && own->get_items_expected_min() > 0 ? own : nullptr;
     }
     return words;
 }

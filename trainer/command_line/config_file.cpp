@@ -74,19 +74,37 @@ const CLI::Option* option_called(const CLI::App& app, const std::string& name) {
 
 bool is_given(const CLI::Option* option) { return option->count() > 0; }
 
-// The command line wins over the file, also where it gives options in place of all that the file's line says:
-// --epochs for steps, or --layers, --heads and --channels for model. But --layers alone is a part of it.
+// True for an option in whose place several others can be given together, such as --model, of which --layers
+// is a part. --steps and --epochs, which exclude each other, are none.
+bool has_parts(const CLI::Option& option) {
+    const std::set<CLI::Option*> others = option.get_excludes();
+    return std::any_of(others.begin(), others.end(), [&](CLI::Option* a) {
+        const std::set<CLI::Option*> excluded = a->get_excludes();
+        return std::any_of(others.begin(), others.end(),
+                           [&](CLI::Option* b) { return a != b && !excluded.contains(b); });
+    });
+}
+
+// True if the command line gives this option, or all of its parts.
+bool is_replaced(const CLI::Option& option) {
+    const std::set<CLI::Option*> others = option.get_excludes();
+    return is_given(&option) || std::all_of(others.begin(), others.end(), [](const CLI::Option* other) {
+               return is_given(other) || has_parts(*other);
+           });
+}
+
+// The command line wins over the file, also where it gives an option in place of the file's: --epochs for
+// steps, --model for init-from, or all of --layers, --heads and --channels for model. But --layers alone is a
+// part of what such a line says.
 bool is_decided_by_command_line(const CLI::Option& option, const std::string& where) {
-    if (is_given(&option)) return true;
     const std::set<CLI::Option*> others = option.get_excludes();
     const auto given = std::find_if(others.begin(), others.end(), is_given);
-    if (given == others.end()) return false;
-    const auto is_decided = [&](const CLI::Option* other) {
-        const std::set<CLI::Option*> excluding = other->get_excludes();
-        return is_given(other) || std::any_of(excluding.begin(), excluding.end(), is_given);
-    };
-    CHECK(std::all_of(others.begin(), others.end(), is_decided),
-          "{}{} and the command line's {} exclude each other; expected only one of them", where,
+    if (is_given(&option) || given == others.end()) return is_given(&option);
+    const bool whole = !has_parts(option) || is_replaced(option) ||
+                       std::any_of(others.begin(), others.end(), [](const CLI::Option* other) {
+                           return has_parts(*other) && is_replaced(*other);
+                       });
+    CHECK(whole, "{}{} and the command line's {} exclude each other; expected only one of them", where,
           option.get_name(), (*given)->get_name());
     return true;
 }
@@ -128,6 +146,10 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
         CHECK(!value.empty(), "{}{} has an empty value; give it a value or leave the line out", where, name);
         CHECK(!is_flag(*option) || value == "true" || value == "false",
               "{}{} is '{}'; expected true or false", where, name, value);
+        std::error_code unknown;
+        CHECK(!option->get_allow_extra_args() || value == not_a_list(value) ||
+                  value.find(',') == value.npos || std::filesystem::exists(value, unknown),
+              "{}{} is a list; expected one name or pattern, such as {{a.txt,b.txt}}", where, name);
         if (is_decided_by_command_line(*option, where)) continue;
         lines_[name] = number;
         items.emplace_back();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "system/atomic_file.h"
+#include "system/error.h"
 #include "system/file_reader.h"
 #include "system/printable.h"
 #include "system/text_encoding.h"
@@ -78,9 +79,11 @@ FileKind kind_of_file(const std::string& path) {
 
 bool belongs_to_others(const std::string& path) {
     const fs::path name = fs::path(path).filename();
-    if (name.string().ends_with(cache_suffix)) return begins_as_shard(first_bytes(path));
-    if (name.string().ends_with("shards.json"))
-        return first_bytes(path).find("\"tokenizer\"") != std::string::npos;
+    try {
+        if (name.string().ends_with(cache_suffix)) return begins_as_shard(first_bytes(path));
+        if (name.string().ends_with("shards.json"))
+            return first_bytes(path).find("\"tokenizer\"") != std::string::npos;
+    } catch (const Error&) { return true; }  // one that may not be read is another user's
     std::error_code unknown;
     return is_temporary(name) || (name.extension() == ".mask" &&
                                   fs::is_regular_file(fs::path(path).replace_extension(".bin"), unknown));

@@ -45,12 +45,17 @@ std::vector<std::string> matches_of(const std::string& pattern) {
     CHECK(failure != std::errc::permission_denied && failure != std::errc::too_many_symbolic_link_levels,
           "{}: {}", pattern, failure.message());
     glob_t matches = {};
-    const auto may_not_be_read = [](const char*, int error) { return static_cast<int>(error == EACCES); };
-    const int result = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, may_not_be_read, &matches);
+    static thread_local std::string unreadable;  // a folder
+    unreadable.clear();
+    const auto note_unreadable = [](const char* folder, int error) {
+        if (error == EACCES) unreadable = folder;
+        return 0;
+    };
+    const int result = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, note_unreadable, &matches);
     std::vector<std::string> paths;
     if (result == 0) paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
     globfree(&matches);
-    CHECK(result != GLOB_ABORTED, "'{}': a folder may not be read: Permission denied", pattern);
+    CHECK(!paths.empty() || unreadable.empty(), "'{}': {}: Permission denied", pattern, unreadable);
     return paths;
 }
 

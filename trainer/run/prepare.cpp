@@ -38,8 +38,9 @@ std::string note_of_warmup(const Schedule& schedule) {
 
 std::string note_of_drop(const Schedule& schedule) {
     return fmt::format(
-        "note: {} begins to fall before the warmup of {} steps has ended; after it the learning rate drops "
-        "from {:.3g} to {:.3g}",
+        "note: {} begins to fall before the warmup ends at step {}; there the learning rate drops from "
+        "{:.3g} "
+        "to {:.3g}",
         schedule.shape, schedule.warmup, schedule.lr, schedule.at(schedule.warmup + 1));
 }
 
@@ -373,9 +374,6 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
                     o.optimizer.cooldown_shape};
     say(training_plan(o, run.schedule, run.data, run.loader->windows()));
     if (run.schedule.warmup > run.schedule.steps) say(note_of_warmup(run.schedule));
-    if (run.schedule.warmup < run.schedule.steps &&
-        run.schedule.at(run.schedule.warmup + 1) < 0.999 * run.schedule.lr)
-        say(note_of_drop(run.schedule));
     if (run.from.is_complete(run.schedule.steps)) {
         CHECK(!run.from.found.empty(),
               "{} is the end of a run of {} steps, which leaves none for {}; expected more --steps",
@@ -384,6 +382,9 @@ std::optional<PreparedRun<T>> prepare(const Options& options, Communicator& comm
                         run.schedule.steps));
         return std::nullopt;
     }
+    if (run.schedule.warmup < run.schedule.steps &&
+        run.schedule.at(run.schedule.warmup + 1) < 0.999 * run.schedule.lr)
+        say(note_of_drop(run.schedule));
     check_profile(run, say);
     if (communicator.rank() == 0 && o.output.checkpoint_every > 0)
         check_disk_space(o, *run.model, run.from, run.schedule.steps, say);

@@ -266,7 +266,8 @@ void check_same_run(const ResumePoint& from, const json& identity, size_t train_
         // another order.
         const bool is_training =
             name == "world-size" || (scope != options.scopes.end() && scope->second == Scope::training);
-        if (before != value && !before.is_null() && is_training)
+        const bool is_said = name == "steps" && value == "";  // by --epochs or --tokens
+        if (before != value && !before.is_null() && is_training && !is_said)
             changed += fmt::format("{}--{} {} instead of {}", changed.empty() ? "" : ", ", name,
                                    value == "" ? "none" : plain_text(value),
                                    before == "" ? "none" : plain_text(before));

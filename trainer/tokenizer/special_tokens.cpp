@@ -239,7 +239,7 @@ SpecialTokens read_special_tokens(const TokenizerSays& says,
         collector.add(added, id);
     }
     add_listed(says, named, contents, collector);
-    // Of new tokens with one content, the last counts that is not the same as one before it.
+    // If new tokens share a content, the last one that differs from those before it counts.
     std::erase_if(tokens, [&](const AddedToken& token) { return collector.has(token.content); });
     for (auto token = tokens.begin(); token != tokens.end(); token++)
         if (std::find(tokens.begin(), token, *token) == token) collector.add(*token, json());
