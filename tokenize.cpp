@@ -25,6 +25,7 @@
 #include "system/utf8_stream.h"
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/help_text.h"
+#include "trainer/command_line/output_folder.h"
 #include "trainer/data/document_stream.h"
 #include "trainer/data/input_files.h"
 #include "trainer/data/joined_texts.h"
@@ -94,27 +95,6 @@ static void refuse_used_folder(const std::string& folder) {
         CHECK(!shard, "--out {}: already holds {}; choose another folder or remove its shards", folder, name);
     }
 }
-
-// Makes the output folder. The destructor removes the folders that it made if they are still empty.
-class OutputFolder {
-public:
-    explicit OutputFolder(const std::string& path) {
-        for (fs::path folder = fs::absolute(path).lexically_normal(); !folder.empty() && !fs::exists(folder);
-             folder = folder.parent_path()) {
-            if (folder.has_filename()) made_.push_back(folder);
-        }
-        std::error_code failed;
-        fs::create_directories(path, failed);
-        CHECK(!failed, "--out {}: the folder cannot be made: {}", path, failed.message());
-    }
-    ~OutputFolder() {
-        std::error_code ignored;
-        for (const fs::path& folder : made_) fs::remove(folder, ignored);  // removes only an empty folder
-    }
-
-private:
-    std::vector<fs::path> made_;  // the innermost first
-};
 
 static std::vector<std::string> paths_of(const std::vector<InputFile>& files) {
     std::vector<std::string> paths;

@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/open_model.h"
 #include "trainer/command_line/command_line.h"
 #include "trainer/command_line/help_text.h"
+#include "trainer/command_line/output_folder.h"
 #include "trainer/models/hugging_face.h"
 #include "trainer/models/llmc_model.h"
 #include "trainer/models/model_file.h"
@@ -38,32 +39,10 @@ static void refuse_used_output(const std::string& out, Format format) {
               "--out {}: exists already; choose another name, or remove it", out);
 }
 
-// The output folder and those above it that were not there. The destructor removes them if they are empty.
-class MissingFolders {
-public:
-    explicit MissingFolders(const std::string& path) {
-        std::error_code failed;
-        for (fs::path folder = (fs::absolute(path).lexically_normal() / "").parent_path();
-             folder.has_relative_path() && !fs::exists(folder, failed); folder = folder.parent_path())
-            missing_.push_back(folder);
-    }
-    ~MissingFolders() {
-        std::error_code ignored;
-        for (const fs::path& folder : missing_) fs::remove(folder, ignored);  // removes only an empty folder
-    }
-    MissingFolders(const MissingFolders&) = delete;
-
-private:
-    std::vector<fs::path> missing_;  // the innermost first
-};
-
 // Writes a Hugging Face folder, which must be new or empty.
 static void write_folder(const std::string& folder, const ModelFile& model, const std::string& tokenizer) {
     const std::unique_ptr<Tokenizer> own = make_tokenizer_for(model.path(), model.config().V, tokenizer);
-    const MissingFolders missing(folder);
-    std::error_code failed;
-    fs::create_directories(folder, failed);
-    CHECK(!failed, "--out {}: the folder cannot be made: {}", folder, failed.message());
+    const OutputFolder made(folder);
     try {
         write_hugging_face_metadata(folder, model.config(), *own);
         std::vector<float> values;
@@ -73,6 +52,7 @@ static void write_folder(const std::string& folder, const ModelFile& model, cons
             return values.data();
         });
     } catch (...) {  // an incomplete model is useless and would block the next attempt
+        std::error_code failed;
         std::vector<fs::path> written;
         for (const auto& entry : fs::directory_iterator(folder, failed)) written.push_back(entry.path());
         for (const fs::path& path : written) fs::remove_all(path, failed);
@@ -108,7 +88,7 @@ int main(int argc, char** argv) {
         const std::unique_ptr<ModelFile> model =
             open_model(path, best ? WhichCheckpoint::best : WhichCheckpoint::newest);
         refuse_used_output(out, format);  // another process may have been faster
-        // Until here nothing is written, so that a signal may end the program at once.
+        // A signal before this line ends the program at once, because nothing is written yet.
         stop_on({SIGINT, SIGTERM});
         answer_stop("\nconvert: stopping after this tensor\n");
         if (format == Format::hugging_face)

@@ -22,7 +22,8 @@ std::string torchrun(int rank, int world_size) {
 class LaunchProgram : public testing::Test {
 protected:
     void SetUp() override {
-        if (!communicator_library().starts_with("MPI")) GTEST_SKIP() << "a build without MPI";
+        if (!communicator_library().starts_with("MPI"))
+            GTEST_SKIP() << "this build is without MPI, whose launchers these tests use";
     }
 };
 

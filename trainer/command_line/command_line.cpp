@@ -22,14 +22,6 @@ void check_not_empty(const CLI::App& app, const std::set<std::string>& may_be_em
     }
 }
 
-const CLI::Option* option_of_word(const CLI::App& app, const std::string& word) {
-    if (!word.starts_with('-')) return nullptr;
-    for (const CLI::Option* option : options_of(app)) {
-        if (option->check_name(word)) return option;
-    }
-    return nullptr;
-}
-
 // The words as CLI11 must see them to read them as they are meant.
 std::vector<std::string> words_for_cli11(const CLI::App& app, std::span<const char* const> given) {
     std::vector<std::string> words;
@@ -168,6 +160,14 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
         options.insert(options.end(), more.begin(), more.end());
     }
     return options;
+}
+
+const CLI::Option* option_of_word(const CLI::App& app, const std::string& word) {
+    if (!word.starts_with('-')) return nullptr;
+    for (const CLI::Option* option : options_of(app)) {
+        if (option->check_name(word)) return option;
+    }
+    return nullptr;
 }
 
 bool parse(CLI::App& app, int argc, const char* const* argv, const std::set<std::string>& may_be_empty) {

@@ -62,6 +62,9 @@ std::string joined(const std::vector<std::string>& words, const std::string& bet
 // All options of app, including those of its groups.
 std::vector<const CLI::Option*> options_of(const CLI::App& app);
 
+// The option with this name, such as "--steps" or "-x"; nullptr if there is none.
+const CLI::Option* option_of_word(const CLI::App& app, const std::string& word);
+
 // An option whose value is parsed by `set`, which throws an Error for a wrong value. kind: the value's
 // placeholder in --help.
 CLI::Option* add_parsed(CLI::App& app, const std::string& names, const std::string& kind,

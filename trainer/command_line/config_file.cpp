@@ -65,11 +65,7 @@ std::optional<ConfigLine> read_config_line(const std::string& line, const std::s
 const CLI::Option* option_called(const CLI::App& app, const std::string& name) {
     const size_t dashes = std::min(name.find_first_not_of('-'), name.size());
     const std::string word = name.substr(dashes);
-    if (word.empty()) return nullptr;
-    for (const CLI::Option* option : options_of(app)) {
-        if (option->check_name((word.size() == 1 ? "-" : "--") + word)) return option;
-    }
-    return nullptr;
+    return word.empty() ? nullptr : option_of_word(app, (word.size() == 1 ? "-" : "--") + word);
 }
 
 bool is_given(const CLI::Option* option) { return option->count() > 0; }

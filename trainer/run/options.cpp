@@ -387,9 +387,7 @@ std::vector<std::string> own_options(const CLI::App& app, const std::map<std::st
     const auto add = [&](const std::string& name, const std::string& text) {
         std::error_code unknown;
         CHECK(text.find("\uFFFD") == text.npos || std::filesystem::exists(text, unknown),
-              "--{0} of the run in {1} is not UTF-8, and its checkpoint does not hold it; expected --{0} "
-              "beside "
-              "--resume",
+              "--{0} of the run in {1} is not UTF-8 and not kept in its checkpoint; give --resume and --{0}",
               name, path);
         words.push_back(fmt::format("--{}={}", name, text));
     };
