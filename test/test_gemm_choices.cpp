@@ -6,13 +6,13 @@
 namespace {
 
 const GemmMachine machine{"NVIDIA H100 80GB HBM3", 132, 130100};
-const GemmChoice fast{GemmAlgorithm{1, 0xfedcba9876543210, 3, 4, 5, 6, 7, ~uint64_t{0}},
-                      "algorithm 66, K in 4 parts", 0.1, 0.30000000000000004, 612.5};
+const GemmChoice measured{GemmAlgorithm{1, 0xfedcba9876543210, 3, 4, 5, 6, 7, ~uint64_t{0}},
+                          "algorithm 66, K in 4 parts", 0.1, 0.30000000000000004, 612.5};
 const GemmChoice apart{std::nullopt, "apart from its epilogue", 0, 0, 0};
 
 GemmChoices two() {
     GemmChoices choices;
-    choices.set("TN m = 768", fast);
+    choices.set("TN m = 768", measured);
     choices.set("NT m = 768, adding", apart);
     return choices;
 }
@@ -22,7 +22,7 @@ TEST(GemmChoices, ComeBackFromTheirText) {
     const GemmChoices read = GemmChoices::parse(text, machine);
     ASSERT_EQ(read.size(), 2u);
     ASSERT_NE(read.find("TN m = 768"), nullptr);
-    EXPECT_EQ(*read.find("TN m = 768"), fast);
+    EXPECT_EQ(*read.find("TN m = 768"), measured);
     EXPECT_EQ(*read.find("NT m = 768, adding"), apart);
     EXPECT_EQ(read.find("TN m = 769"), nullptr);
     EXPECT_EQ(read.text(machine), text);

@@ -74,7 +74,7 @@ TEST(HuggingFace, ConfigSaysWhatTransformersWouldGuessWrong) {
 
 // A folder in the making: config.json's fields, and tensors by their name with values of any dtype.
 // write() writes one file, or, with an index, the files named by `file_of`.
-struct Folder {
+struct ModelFolder {
     struct Data {
         std::string dtype;
         std::vector<size_t> shape;
@@ -83,7 +83,7 @@ struct Folder {
     json config;
     std::map<std::string, Data> tensors;
 
-    Folder() {
+    ModelFolder() {
         const TemporaryFolder written;
         write_folder(written.path());
         config = json::parse(read_file(written / "config.json"));
@@ -146,7 +146,7 @@ void expect_small_weights(const std::string& path) {
 
 TEST(HuggingFace, ShardsPrefixHeadAndMasksAreOneModel) {
     const TemporaryFolder temporary;
-    Folder folder;
+    ModelFolder folder;
     expect_small_weights(folder.write(temporary / "plain"));
     expect_small_weights(folder.write(temporary / "shards", shard_of));
     folder.tensors["lm_head.weight"] = folder.tensors.at("transformer.wte.weight");
@@ -174,13 +174,13 @@ TEST(HuggingFace, ShardsPrefixHeadAndMasksAreOneModel) {
 TEST(HuggingFace, NamesOfWrappersAndAHeadThatIsTheEmbeddingWereRefused) {
     const TemporaryFolder folder;
     const TensorTable table = table_of(small_config);
-    Folder wrapped;
-    std::map<std::string, Folder::Data> named;
+    ModelFolder wrapped;
+    std::map<std::string, ModelFolder::Data> named;
     for (auto& [name, data] : wrapped.tensors) named["module._orig_mod." + name] = data;
     wrapped.tensors = std::move(named);
     expect_same_weights(*open_model(wrapped.write(folder / "wrapped")), table, masters_of(table));
 
-    Folder head;
+    ModelFolder head;
     auto embedding = head.tensors.extract("transformer.wte.weight");
     embedding.key() = "lm_head.weight";
     head.tensors.insert(std::move(embedding));
@@ -191,7 +191,7 @@ TEST(HuggingFace, NamesOfWrappersAndAHeadThatIsTheEmbeddingWereRefused) {
 
     for (const char* name :
          {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"}) {
-        Folder other;  // one formula, as activations.py of transformers has it
+        ModelFolder other;  // one formula, as activations.py of transformers has it
         other.config["activation_function"] = name;
         expect_same_weights(*open_model(other.write(folder / "gelu")), table, masters_of(table));
     }
@@ -199,7 +199,7 @@ TEST(HuggingFace, NamesOfWrappersAndAHeadThatIsTheEmbeddingWereRefused) {
 
 TEST(HuggingFace, FoldersAndFilesOfOtherProgramsAreNamed) {
     const TemporaryFolder folder;
-    const Folder model;
+    const ModelFolder model;
     fs::create_directory(folder / "out");
     for (const char* step : {"checkpoint-500", "checkpoint-1500", "checkpoint-900"})
         model.write(folder / "out/" + step);
@@ -230,7 +230,7 @@ TEST(HuggingFace, FoldersAndFilesOfOtherProgramsAreNamed) {
 TEST(HuggingFace, NarrowWeightsAreReadExactly) {
     const TemporaryFolder temporary;
     const TensorTable table = table_of(small_config);
-    Folder bf16, f16;
+    ModelFolder bf16, f16;
     bf16.narrow<bfloat16>("BF16", [](float value) { return bfloat16(value); });
     // The values are multiples of 2^-20 below 2^-4; their leading 11 bits fit an f16 of exponent -14 and on.
     const auto half = [](float value) {
@@ -258,7 +258,7 @@ TEST(HuggingFace, NarrowWeightsAreReadExactly) {
 TEST(HuggingFace, SizesMayHaveTheNamesOfOtherModels) {
     const TemporaryFolder temporary;
     const std::string path = temporary / "model";
-    Folder folder;
+    ModelFolder folder;
     const std::pair<const char*, const char*> names[] = {{"n_layer", "num_hidden_layers"},
                                                          {"n_head", "num_attention_heads"},
                                                          {"n_embd", "hidden_size"},
@@ -275,19 +275,19 @@ TEST(HuggingFace, SizesMayHaveTheNamesOfOtherModels) {
 // A folder with one defect, and the message about it; {} at the start is replaced by the folder.
 struct Damaged {
     const char* name;
-    std::function<void(Folder&)> damage;
+    std::function<void(ModelFolder&)> damage;
     std::string expected;
 };
 
-static auto field(const char* name, const json& value) {
-    return [=](Folder& f) { f.config[name] = value; };
+static auto config_field(const char* name, const json& value) {
+    return [=](ModelFolder& f) { f.config[name] = value; };
 }
 
 static void expect_refused(const std::vector<Damaged>& cases) {
     const TemporaryFolder temporary;
     const std::string path = temporary / "model";
     for (const Damaged& c : cases) {
-        Folder folder;
+        ModelFolder folder;
         c.damage(folder);
         folder.write(path);
         const std::string message = message_of<UsageError>([&] { open_model(path); });
@@ -300,24 +300,27 @@ static void expect_refused(const std::vector<Damaged>& cases) {
 TEST(HuggingFace, AnotherModelIsRefusedByName) {
     const std::string other = "which is not the GPT-2 of this program; expected ";
     expect_refused({
-        {"type", field("model_type", "mistral"),
+        {"type", config_field("model_type", "mistral"),
          "{}/config.json: model_type is \"mistral\", which is not the GPT-2 or Llama or Qwen3 or nanochat "
          "of this program; expected \"gpt2\" or \"llama\" or \"qwen3\" or \"nanochat\""},
-        {"gelu", field("activation_function", "gelu"),
+        {"gelu", config_field("activation_function", "gelu"),
          "activation_function is \"gelu\", " + other + "\"gelu_new\" or \"gelu_pytorch_tanh\""},
-        {"relu", field("activation_function", "relu"), "activation_function is \"relu\""},
-        {"epsilon", field("layer_norm_epsilon", 1e-6), "layer_norm_epsilon is 1e-06, " + other + "1e-05"},
-        {"epsilon text", field("layer_norm_epsilon", "1e-5"), "layer_norm_epsilon is \"1e-5\""},
-        {"scaling", field("scale_attn_weights", false), "scale_attn_weights is false, " + other + "true"},
-        {"layer scaling", field("scale_attn_by_inverse_layer_idx", true),
+        {"relu", config_field("activation_function", "relu"), "activation_function is \"relu\""},
+        {"epsilon", config_field("layer_norm_epsilon", 1e-6),
+         "layer_norm_epsilon is 1e-06, " + other + "1e-05"},
+        {"epsilon text", config_field("layer_norm_epsilon", "1e-5"), "layer_norm_epsilon is \"1e-5\""},
+        {"scaling", config_field("scale_attn_weights", false),
+         "scale_attn_weights is false, " + other + "true"},
+        {"layer scaling", config_field("scale_attn_by_inverse_layer_idx", true),
          "scale_attn_by_inverse_layer_idx is true, " + other + "false"},
-        {"cross attention", field("add_cross_attention", true), "add_cross_attention is true"},
-        {"inner", field("n_inner", 95), "n_inner is 95, " + other + "null or 96"},
-        {"pruned", field("pruned_heads", {{"0", {1}}}), "pruned_heads is {\"0\":[1]}"},
-        {"quantized", field("quantization_config", {{"bits", 8}}), "quantization_config is {\"bits\":8}"},
-        {"own code", field("auto_map", {{"AutoModel", "x.Y"}}), "auto_map is "},
-        {"tie", field("tie_word_embeddings", "no"), "tie_word_embeddings is \"no\""},
-        {"untied without a head", field("tie_word_embeddings", false),
+        {"cross attention", config_field("add_cross_attention", true), "add_cross_attention is true"},
+        {"inner", config_field("n_inner", 95), "n_inner is 95, " + other + "null or 96"},
+        {"pruned", config_field("pruned_heads", {{"0", {1}}}), "pruned_heads is {\"0\":[1]}"},
+        {"quantized", config_field("quantization_config", {{"bits", 8}}),
+         "quantization_config is {\"bits\":8}"},
+        {"own code", config_field("auto_map", {{"AutoModel", "x.Y"}}), "auto_map is "},
+        {"tie", config_field("tie_word_embeddings", "no"), "tie_word_embeddings is \"no\""},
+        {"untied without a head", config_field("tie_word_embeddings", false),
          "{}/config.json: tie_word_embeddings is false, but there is no lm_head.weight; expected the head's "
          "weights, or true"},
     });
@@ -325,66 +328,68 @@ TEST(HuggingFace, AnotherModelIsRefusedByName) {
 
 TEST(HuggingFace, SizesThatDoNotFitAreRefusedByName) {
     expect_refused({
-        {"two depths", field("num_hidden_layers", 3),
+        {"two depths", config_field("num_hidden_layers", 3),
          "n_layer is 2, but num_hidden_layers is 3; expected the same number"},
-        {"alias 0", [](Folder& f) { f.config.erase("n_layer"), f.config["num_hidden_layers"] = 0; },
+        {"alias 0", [](ModelFolder& f) { f.config.erase("n_layer"), f.config["num_hidden_layers"] = 0; },
          "num_hidden_layers is 0; expected"},
-        {"no layers", [](Folder& f) { f.config.erase("n_layer"); }, "{}/config.json: has no n_layer"},
-        {"layers 0", field("n_layer", 0), "n_layer is 0; expected a whole number from 1 to 4096"},
-        {"layers -1", field("n_layer", -1), "n_layer is -1"},
-        {"layers 2.0", field("n_layer", 2.0), "n_layer is 2.0"},
-        {"layers big", field("n_layer", 18446744073709551615u), "n_layer is 18446744073709551615"},
-        {"channels big", field("n_embd", 1u << 31), "n_embd is 2147483648"},
-        {"heads", field("n_head", 5), "{}/config.json: 24 channels do not divide into 5 heads"},
-        {"more layers", field("n_layer", 3),
+        {"no layers", [](ModelFolder& f) { f.config.erase("n_layer"); }, "{}/config.json: has no n_layer"},
+        {"layers 0", config_field("n_layer", 0), "n_layer is 0; expected a whole number from 1 to 4096"},
+        {"layers -1", config_field("n_layer", -1), "n_layer is -1"},
+        {"layers 2.0", config_field("n_layer", 2.0), "n_layer is 2.0"},
+        {"layers big", config_field("n_layer", 18446744073709551615u), "n_layer is 18446744073709551615"},
+        {"channels big", config_field("n_embd", 1u << 31), "n_embd is 2147483648"},
+        {"heads", config_field("n_head", 5), "{}/config.json: 24 channels do not divide into 5 heads"},
+        {"more layers", config_field("n_layer", 3),
          "{}: has no tensor transformer.h.2.attn.c_attn.weight, which a GPT-2 of 3 layers has"},
-        {"fewer layers", field("n_layer", 1),
+        {"fewer layers", config_field("n_layer", 1),
          "{}/model.safetensors: tensor \"transformer.h.1.attn.c_attn.bias\" does not belong to a GPT-2 of 1 "
          "layers"},
-        {"vocabulary", field("vocab_size", 130),
+        {"vocabulary", config_field("vocab_size", 130),
          "tensor \"transformer.wte.weight\" has the shape (131, 24); expected (130, 24) by config.json"},
-        {"context", field("n_positions", 13),
+        {"context", config_field("n_positions", 13),
          "tensor \"transformer.wpe.weight\" has the shape (12, 24); expected (13, 24)"},
     });
 }
 
 TEST(HuggingFace, TensorsThatDoNotFitAreRefusedByName) {
     const auto tensor = [](const char* name, const auto& change) {
-        return [=](Folder& f) { change(f.tensors.at(name)); };
+        return [=](ModelFolder& f) { change(f.tensors.at(name)); };
     };
     expect_refused({
-        {"missing", [](Folder& f) { f.tensors.erase("transformer.h.1.mlp.c_fc.bias"); },
+        {"missing", [](ModelFolder& f) { f.tensors.erase("transformer.h.1.mlp.c_fc.bias"); },
          "{}: has no tensor transformer.h.1.mlp.c_fc.bias"},
         {"surplus",
-         [](Folder& f) { f.tensors["transformer.h.0.extra"] = f.tensors.at("transformer.ln_f.bias"); },
+         [](ModelFolder& f) { f.tensors["transformer.h.0.extra"] = f.tensors.at("transformer.ln_f.bias"); },
          "tensor \"transformer.h.0.extra\" does not belong to a GPT-2 of 2 layers"},
         {"mask past the layers",
-         [](Folder& f) { f.tensors["transformer.h.2.attn.bias"] = f.tensors.at("transformer.ln_f.bias"); },
+         [](ModelFolder& f) {
+             f.tensors["transformer.h.2.attn.bias"] = f.tensors.at("transformer.ln_f.bias");
+         },
          "tensor \"transformer.h.2.attn.bias\" does not belong"},
-        {"line break", [](Folder& f) { f.tensors["a\nb"] = f.tensors.at("transformer.ln_f.bias"); },
+        {"line break", [](ModelFolder& f) { f.tensors["a\nb"] = f.tensors.at("transformer.ln_f.bias"); },
          "tensor \"a\\nb\" does not belong"},
-        {"twice", [](Folder& f) { f.tensors["ln_f.bias"] = f.tensors.at("transformer.ln_f.bias"); },
+        {"twice", [](ModelFolder& f) { f.tensors["ln_f.bias"] = f.tensors.at("transformer.ln_f.bias"); },
          "tensor \"transformer.ln_f.bias\" is present twice: also as \"ln_f.bias\""},
         {"transposed",
          tensor("transformer.h.0.attn.c_attn.weight",
-                [](Folder::Data& d) {
+                [](ModelFolder::Data& d) {
                     d.shape = {72, 24};
                 }),
          "tensor \"transformer.h.0.attn.c_attn.weight\" has the shape (72, 24); expected (24, 72) by "
          "config.json"},
-        {"flat", tensor("transformer.h.0.attn.c_proj.weight", [](Folder::Data& d) { d.shape = {576}; }),
+        {"flat", tensor("transformer.h.0.attn.c_proj.weight", [](ModelFolder::Data& d) { d.shape = {576}; }),
          "has the shape (576); expected (24, 24)"},
-        {"integers", tensor("transformer.ln_f.weight", [](Folder::Data& d) { d.dtype = "I32"; }),
+        {"integers", tensor("transformer.ln_f.weight", [](ModelFolder::Data& d) { d.dtype = "I32"; }),
          "tensor \"transformer.ln_f.weight\" is I32; expected F32, F16, BF16 or F64"},
         {"own head",
-         [](Folder& f) {
+         [](ModelFolder& f) {
              f.tensors["lm_head.weight"] = f.tensors.at("transformer.wte.weight");
              f.tensors["lm_head.weight"].bytes[7] ^= 1;
          },
          "tensor \"lm_head.weight\" differs from \"transformer.wte.weight\"; expected a GPT-2 whose head is "
          "its token embedding"},
         {"padded head",
-         [](Folder& f) {
+         [](ModelFolder& f) {
              f.tensors["lm_head.weight"] = {"F32", {132, 24}, std::string(132 * 24 * 4, '\0')};
          },
          "tensor \"lm_head.weight\" has the shape (132, 24)"},
@@ -396,7 +401,7 @@ TEST(HuggingFace, ADamagedIndexIsRefusedByName) {
     const std::string path = temporary / "model", index = path + "/model.safetensors.index.json",
                       second = "model-00002-of-00002.safetensors";
     const auto refusal = [&](const std::function<void(json&)>& damage) {
-        Folder().write(path, shard_of);
+        ModelFolder().write(path, shard_of);
         json root = json::parse(read_file(index));
         damage(root);
         std::ofstream(index) << root;
@@ -435,7 +440,7 @@ TEST(HuggingFace, FoldersThatHoldNoModelSayWhatIsMissing) {
     fs::create_directory(temporary / "adapter");
     temporary.write("adapter/adapter_config.json", "{}");
     EXPECT_TRUE(says(refusal(temporary / "adapter"), "is an adapter of PEFT"));
-    const std::string path = Folder().write(temporary / "model");
+    const std::string path = ModelFolder().write(temporary / "model");
     EXPECT_TRUE(says(refusal(path + "/model.safetensors"), "expected the folder of a Hugging Face GPT-2"));
     EXPECT_TRUE(says(refusal(path + "/config.json"), "too short for a model of llm.c"));
     const std::string whole = read_file(path + "/model.safetensors");

@@ -11,14 +11,14 @@
 
 namespace {
 
-struct Matrices {
+struct Int8Matrices {
     size_t N, C, OC;
     std::vector<bfloat16> inp;
     std::vector<int8_t> weights;
     std::vector<float> scales;
 
     // Whole numbers up to 127, of which each group has one: a scale of 1.
-    Matrices(size_t N, size_t C, size_t OC) : N(N), C(C), OC(OC), scales(OC, 1.0f) {
+    Int8Matrices(size_t N, size_t C, size_t OC) : N(N), C(C), OC(OC), scales(OC, 1.0f) {
         std::mt19937 random(static_cast<unsigned>(C));
         const auto number = [&] { return static_cast<int>(random() % 255) - 127; };
         for (size_t i = 0; i < N * C; i++)
@@ -51,7 +51,7 @@ TEST(Int8Product, WholeNumbersAreExact) {
                                    {17, 577, 130},
                                    {8, 1024, 7},
                                    {300, 70, 500}}) {
-        const Matrices m(N, C, OC);
+        const Int8Matrices m(N, C, OC);
         const std::vector<uint32_t> bits = m.product(0, N);
         for (size_t i = 0; i < bits.size(); i++) {
             int sum = 0;
@@ -66,7 +66,7 @@ TEST(Int8Product, WholeNumbersAreExact) {
 
 TEST(Int8Product, AnElementsBitsDependNeitherOnOtherRowsAndColumnsNorOnThreads) {
     constexpr size_t N = 290, C = 1300, OC = 130;
-    Matrices m(N, C, OC);
+    Int8Matrices m(N, C, OC);
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     for (bfloat16& x : m.inp) x = bfloat16(normal(random));
@@ -96,7 +96,7 @@ TEST(Int8Product, AnElementsBitsDependNeitherOnOtherRowsAndColumnsNorOnThreads) 
 }
 
 TEST(Int8Product, GroupsOfZerosAndOfTheSmallestNumbersAreZero) {
-    Matrices m(3, 192, 5);
+    Int8Matrices m(3, 192, 5);
     for (size_t i = 0; i < m.inp.size(); i++)
         m.inp[i] = bfloat16(i % 192 < 64 ? 0.0f : i % 192 < 128 ? 1e-38f : 2.0f);
     m.inp[192] = bfloat16(-0.0f);

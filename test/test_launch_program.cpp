@@ -12,7 +12,7 @@ const std::string small =
     "--steps 5 --total-batch 768 --seq-len 32 --layers 1 --heads 2 --channels 32 --val-every 0 "
     "--sample-every 0 --checkpoint-every 0";
 
-std::string torchrun(int rank, int world_size) {
+std::string torchrun_variables(int rank, int world_size) {
     return fmt::format(
         "export RANK={0} LOCAL_RANK={0} WORLD_SIZE={1} LOCAL_WORLD_SIZE={1} MASTER_ADDR=127.0.0.1 "
         "MASTER_PORT=29500; cd /",
@@ -29,14 +29,15 @@ protected:
 
 TEST_F(LaunchProgram, TorchrunOnCpusIsToldToBeMpirun) {
     for (const int rank : {0, 1}) {
-        EXPECT_EQ(refusal_of(run_program(TRAIN_PROGRAM, small + " --batch-size 4", torchrun(rank, 2))),
-                  fmt::format("train_gpt2: rank {}: torchrun started 2 processes, which on "
-                              "CPUs communicate over MPI; expected mpirun -np 2\n",
-                              rank));
+        EXPECT_EQ(
+            refusal_of(run_program(TRAIN_PROGRAM, small + " --batch-size 4", torchrun_variables(rank, 2))),
+            fmt::format("train_gpt2: rank {}: torchrun started 2 processes, which on "
+                        "CPUs communicate over MPI; expected mpirun -np 2\n",
+                        rank));
     }
     const TemporaryFolder folder;
-    EXPECT_TRUE(succeeded(
-        run_program(TRAIN_PROGRAM, small + " --batch-size 12 --out " + folder / "one", torchrun(0, 1))));
+    EXPECT_TRUE(succeeded(run_program(TRAIN_PROGRAM, small + " --batch-size 12 --out " + folder / "one",
+                                      torchrun_variables(0, 1))));
 }
 
 TEST_F(LaunchProgram, SrunWithoutPmixIsToldToBeAnother) {
@@ -49,7 +50,7 @@ TEST_F(LaunchProgram, SrunWithoutPmixIsToldToBeAnother) {
 }
 
 TEST_F(LaunchProgram, AnEnvironmentThatContradictsItselfIsOneLine) {
-    EXPECT_EQ(refusal_of(run_program(TRAIN_PROGRAM, small, torchrun(2, 2))),
+    EXPECT_EQ(refusal_of(run_program(TRAIN_PROGRAM, small, torchrun_variables(2, 2))),
               "train_gpt2: RANK=2 in the environment; expected a number from 0 to 1\n");
     EXPECT_TRUE(
         is_refused(run_program(TRAIN_PROGRAM, small, "export RANK=0; cd /"), {"WORLD_SIZE is missing"}));

@@ -8,12 +8,11 @@
 #include "system/data_directory.h"
 #include "system/folder_lock.h"
 #include "trainer/data/data_files.h"
+#include "write_shard.h"
 
 static ProgramResult tokenize(const std::string& arguments, const std::string& before = "cd /") {
     return run_program(TOKENIZE_PROGRAM, arguments, before);
 }
-
-static std::vector<Token> tokens_in(const std::string& path) { return TokenShard(path).tokens(); }
 
 TEST(TokenizeProgram, TinyshakespeareIsTheKnownStream) {
     const TemporaryFolder folder;

@@ -11,8 +11,7 @@
 #include "trainer/data/document_stream.h"
 #include "trainer/data/token_shard.h"
 #include "trainer/tokenizer/tokenizer.h"
-
-static std::vector<Token> tokens_in(const std::string& path) { return TokenShard(path).tokens(); }
+#include "write_shard.h"
 
 // Document i of the test's stream: i words, in several writing systems; the first is empty.
 static std::string document(int i) {

@@ -17,7 +17,7 @@
 
 using nlohmann::json;
 
-static std::string reference(const std::string& name) {
+static std::string reference_file(const std::string& name) {
     return PROJECT_ROOT "/test/reference/bpe/" + name + ".json";
 }
 
@@ -27,7 +27,7 @@ TEST(TokenizerJson, AgreesWithHuggingFaceOnRandomUnicode) {
                              "llama3", "qwen", "nanochat", "gpt4", "no_words"}) {
         SCOPED_TRACE(name);
         if (name == std::string("qwen") && !can_normalize()) continue;
-        const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference(name));
+        const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference_file(name));
         const size_t strings = for_each_reference_string(
             std::string("bpe/") + name + ".bin", [&](const std::string& text, const auto& tokens) {
                 EXPECT_EQ(tokenizer->encode(text), tokens);
@@ -48,7 +48,7 @@ TEST(TokenizerJson, AddedTokensAreFoundAsHuggingFaceFindsThem) {
          {"added_tokens_plain", "added_tokens_prefix_space", "added_tokens_digits", "added_tokens_qwen"}) {
         SCOPED_TRACE(name);
         if (name == std::string("added_tokens_qwen") && !can_normalize()) continue;
-        const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference(name));
+        const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(reference_file(name));
         size_t added = 0;
         const size_t strings = for_each_reference_string(
             std::string("bpe/") + name + ".bin", [&](const std::string& text, const auto& tokens) {
@@ -90,7 +90,7 @@ TEST(WordSplitter, PatternsDifferWhereTheirRegularExpressionsDo) {
 
 TEST(TokenizerJson, OtherSplitsAreRefusedByTheirRegularExpression) {
     const TemporaryFolder folder;
-    const json qwen = json::parse(read_file(reference("qwen")));
+    const json qwen = json::parse(read_file(reference_file("qwen")));
     const std::pair<const char*, const char*> cases[] = {
         {R"([{"op": "replace", "path": "/pre_tokenizer/pretokenizers/0/pattern/Regex", "value": "\\w+"}])",
          R"(its pre_tokenizer splits by "\\w+"; expected the pattern of GPT-2, GPT-4, Llama 3, Qwen or)"},
@@ -108,8 +108,8 @@ TEST(TokenizerJson, OtherSplitsAreRefusedByTheirRegularExpression) {
 }
 
 TEST(TokenizerJson, HasTheNumbersOfItsFile) {
-    const std::unique_ptr<Tokenizer> plain = make_tokenizer(reference("plain")),
-                                     gaps = make_tokenizer(reference("merges_out_of_order"));
+    const std::unique_ptr<Tokenizer> plain = make_tokenizer(reference_file("plain")),
+                                     gaps = make_tokenizer(reference_file("merges_out_of_order"));
     EXPECT_EQ(plain->vocab_size(), 600);
     EXPECT_EQ(plain->end_of_text(), 0);
     EXPECT_EQ(plain->token_bytes(0), "<|endoftext|>");
@@ -122,7 +122,7 @@ TEST(TokenizerJson, HasTheNumbersOfItsFile) {
 
 TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
     const TemporaryFolder folder;
-    const json plain = json::parse(read_file(reference("plain")));
+    const json plain = json::parse(read_file(reference_file("plain")));
     const auto name_of = [&](const json& tokenizer) {
         return std::string(make_tokenizer(folder.write("tokenizer.json", tokenizer.dump(1)))->name());
     };
@@ -130,7 +130,7 @@ TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
     EXPECT_TRUE(name.starts_with("bpe-")) << name;
     EXPECT_EQ(name.size(), 20u) << name;
     EXPECT_EQ(make_tokenizer(folder.path())->name(), name);  // a folder is equivalent to the file in it
-    EXPECT_EQ(make_tokenizer(reference("plain"))->name(), name);
+    EXPECT_EQ(make_tokenizer(reference_file("plain"))->name(), name);
     json list = plain;
     for (json& merge : list["model"]["merges"])
         // in the format of older versions
@@ -153,7 +153,7 @@ TEST(TokenizerJson, NamesTellTokenizersApartButNotTheirFiles) {
 
 TEST(TokenizerJson, GivesAModelTheFilesItCameFrom) {
     const TemporaryFolder folder;
-    const std::string text = read_file(reference("plain")),
+    const std::string text = read_file(reference_file("plain")),
                       config = R"({"tokenizer_class": "TokenizersBackend", "anything": 1})";
     folder.write("tokenizer.json", text);
     std::vector<TextFile> files = tokenizer_files(*make_tokenizer(folder.path()), 64);
@@ -191,7 +191,7 @@ TEST(TokenizerJson, GivesAModelTheFilesItCameFrom) {
 // caches and runs know it, stay as they were.
 TEST(TokenizerJson, NamesOfFilesWithoutAddedTokensStay) {
     const TemporaryFolder folder;
-    json plain = json::parse(read_file(reference("merges_out_of_order")));
+    json plain = json::parse(read_file(reference_file("merges_out_of_order")));
     const std::unique_ptr<Tokenizer> with = make_tokenizer(folder.write("tokenizer.json", plain.dump()));
     EXPECT_EQ(with->former_name(), "bpe-0333120c13668c38");
     EXPECT_NE(with->name(), with->former_name());
@@ -265,7 +265,7 @@ TEST(TokenizerJson, Gpt2sFilesSayWhetherTextsContainItsEndOfText) {
 TEST(TokenizerJson, WhatIsNotUnderstoodIsRefused) {
     const TemporaryFolder folder;
     const std::string file = folder / "tokenizer.json";
-    const json plain = json::parse(read_file(reference("plain")));
+    const json plain = json::parse(read_file(reference_file("plain")));
     const std::pair<const char*, const char*> cases[] = {
         {R"([{"op": "replace", "path": "/model/type", "value": "WordPiece"}])",
          "is a model of type \"WordPiece\"; expected a byte-level BPE"},
@@ -358,11 +358,11 @@ static std::string write_folder(const TemporaryFolder& folder,
     for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
         std::filesystem::remove(entry.path());
     folder.write("tokenizer.json",
-                 json::parse(read_file(reference("plain"))).patch(json::parse(changes)).dump());
+                 json::parse(read_file(reference_file("plain"))).patch(json::parse(changes)).dump());
     for (const auto& [name, text] : files) folder.write(name, text);
     return folder.path();
 }
-static constexpr char fast[] = R"({"tokenizer_class": "PreTrainedTokenizerFast"})";
+static constexpr char fast_class[] = R"({"tokenizer_class": "PreTrainedTokenizerFast"})";
 
 TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
     const TemporaryFolder folder;
@@ -370,7 +370,7 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
         return make_tokenizer(write_folder(folder, files))->encode(text);
     };
     using Tokens = std::vector<Token>;
-    const Tokens space_h = make_tokenizer(reference("plain"))->encode(" h"), h = {73};
+    const Tokens space_h = make_tokenizer(reference_file("plain"))->encode(" h"), h = {73};
     ASSERT_EQ(space_h.size(), 1u);
     const auto joined = [](const Tokens& a, const Tokens& b) {
         Tokens both = a;
@@ -378,13 +378,14 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
         return both;
     };
     const std::string config = R"({"tokenizer_class": "PreTrainedTokenizerFast", )";
-    EXPECT_EQ(encoded({{"tokenizer_config.json", fast}, {"added_tokens.json", R"({"<b>": 601, "<a>": 600})"}},
-                      "<a><b> h"),
-              joined({600, 601}, space_h));
+    EXPECT_EQ(
+        encoded({{"tokenizer_config.json", fast_class}, {"added_tokens.json", R"({"<b>": 601, "<a>": 600})"}},
+                "<a><b> h"),
+        joined({600, 601}, space_h));
     EXPECT_EQ(
         encoded({{"tokenizer_config.json", config + R"("pad_token": "<p>", "eos_token": "<e>"})"}}, "<p><e>"),
         (Tokens{601, 600}));  // the end of text is numbered before padding
-    EXPECT_EQ(encoded({{"tokenizer_config.json", fast},
+    EXPECT_EQ(encoded({{"tokenizer_config.json", fast_class},
                        {"special_tokens_map.json", R"({"mask_token": {"content": "<m>", "rstrip": true}})"}},
                       "<m>  h"),
               joined({600}, h));
@@ -410,7 +411,7 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
                             "user_token": "<u>", "bot_token": "<c>"})"}},
                 "<u><c>"),
         (Tokens{600, 601}));
-    EXPECT_EQ(encoded({{"tokenizer_config.json", fast},
+    EXPECT_EQ(encoded({{"tokenizer_config.json", fast_class},
                        {"special_tokens_map.json", R"({"user_token": "<u>", "bot_token": "<b>"})"}},
                       "<u><b>"),
               (Tokens{600, 601}));
@@ -420,7 +421,7 @@ TEST(TokenizerFolder, AddedTokensOfEveryFileAreFound) {
     EXPECT_EQ(
         encoded({{"tokenizer_config.json", config + R"("split_special_tokens": true, "pad_token": "<p>"})"}},
                 "<p>"),
-        make_tokenizer(reference("plain"))->encode("<p>"));
+        make_tokenizer(reference_file("plain"))->encode("<p>"));
 }
 
 static std::vector<Token> encoded_with(const std::string& config, const std::string& text,
@@ -509,12 +510,12 @@ TEST(TokenizerFolder, ThePrefixSpaceIsThatOfTheClass) {
             make_tokenizer(write_folder(folder, {{"tokenizer_config.json", config}}, changes));
         return tokenizer->decode(tokenizer->encode("h")) == " h";
     };
-    EXPECT_TRUE(has_space(fast, prefix));
+    EXPECT_TRUE(has_space(fast_class, prefix));
     EXPECT_FALSE(has_space(gpt2 + "false}", prefix));
     EXPECT_TRUE(has_space(gpt2 + "true}", "[]"));
     const std::string digits = R"([{"op": "replace", "path": "/pre_tokenizer", "value": {"type": "Sequence",
         "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel", "add_prefix_space": false}]}}])";
-    EXPECT_FALSE(has_space(fast, digits));
+    EXPECT_FALSE(has_space(fast_class, digits));
     EXPECT_TRUE(says(message_of<UsageError>([&] { has_space(gpt2 + "false}", digits); }), "GPT2Tokenizer"));
 }
 
@@ -537,7 +538,7 @@ TEST(TokenizerFolder, PromptsGetWhatThePostProcessorAddsAndTextsDoNot) {
 
 TEST(TokenizerFolder, VocabJsonWithMergesIsReadAsGpt2Tokenizer) {
     const TemporaryFolder folder;
-    const json plain = json::parse(read_file(reference("plain")));
+    const json plain = json::parse(read_file(reference_file("plain")));
     json vocabulary = plain["model"]["vocab"];
     std::string merges = "#version: 0.2\r\n\n";
     for (const json& merge : plain["model"]["merges"])
@@ -550,7 +551,7 @@ TEST(TokenizerFolder, VocabJsonWithMergesIsReadAsGpt2Tokenizer) {
     folder.write("merges.txt", merges);
     const auto tokenizer = make_tokenizer(folder.path());
     const std::string text = "the theatre <|endoftext|> in 12";
-    EXPECT_EQ(tokenizer->encode(text), make_tokenizer(reference("plain"))->encode(text));
+    EXPECT_EQ(tokenizer->encode(text), make_tokenizer(reference_file("plain"))->encode(text));
     EXPECT_EQ(tokenizer->end_of_text(), 0);
     // The third names the class, by which the files are read in the folder of any model.
     EXPECT_EQ(tokenizer->files().size(), 3u);
@@ -568,7 +569,7 @@ TEST(TokenizerFolder, VocabJsonWithMergesIsReadAsGpt2Tokenizer) {
 TEST(TokenizerFolder, AClassHasItsOwnWords) {
     if (!can_normalize()) GTEST_SKIP() << "built without utf8proc, which Qwen's tokenizers need";
     const TemporaryFolder folder;
-    const json plain = json::parse(read_file(reference("plain")));
+    const json plain = json::parse(read_file(reference_file("plain")));
     json vocabulary = plain["model"]["vocab"];
     vocabulary.erase("<｜pad｜>");
     vocabulary["<pad>"] = 1;
@@ -587,8 +588,8 @@ TEST(TokenizerFolder, AClassHasItsOwnWords) {
              {{"op", "replace"}, {"path", "/normalizer"}, {"value", {{"type", "NFC"}}}}}
             .dump();
     const std::vector<Token> expected =
-        make_tokenizer(write_folder(folder, {{"tokenizer_config.json", fast}}, as_qwen))->encode(text);
-    ASSERT_NE(expected, make_tokenizer(reference("plain"))->encode(text));
+        make_tokenizer(write_folder(folder, {{"tokenizer_config.json", fast_class}}, as_qwen))->encode(text);
+    ASSERT_NE(expected, make_tokenizer(reference_file("plain"))->encode(text));
 
     const auto of_files = [&](const std::map<std::string, std::string>& files) {
         const TemporaryFolder slow;
@@ -632,7 +633,7 @@ TEST(TokenizerFolder, AClassHasItsOwnWords) {
             << model;
     // Whatever class the files of a Qwen 2 name, it is opened with Qwen2Tokenizer.
     const std::map<std::string, std::string> of_qwen2 = {{"config.json", R"({"model_type": "qwen2"})"},
-                                                         {"tokenizer_config.json", fast}};
+                                                         {"tokenizer_config.json", fast_class}};
     EXPECT_EQ(make_tokenizer(write_folder(folder, of_qwen2, as_qwen))->encode(text), expected);
     EXPECT_THROW(make_tokenizer(write_folder(folder, of_qwen2)), UsageError);
     EXPECT_EQ(json::parse(alone->files().back().text), (json{{"tokenizer_class", "Qwen2Tokenizer"}}));
@@ -672,7 +673,7 @@ TEST(TokenizerFolder, AClassHasItsOwnSpecialTokens) {
     EXPECT_EQ(opened("PreTrainedTokenizerFast", listed, user)->encode("<u>"), (Tokens{600}));
     EXPECT_EQ(opened("GPT2Tokenizer", "", user)->encode("<u>"), (Tokens{600}));
     EXPECT_EQ(opened("GPT2Tokenizer", listed, user)->encode("<u>"),
-              make_tokenizer(reference("plain"))->encode("<u>"));
+              make_tokenizer(reference_file("plain"))->encode("<u>"));
 
     if (!can_normalize()) GTEST_SKIP() << "built without utf8proc, which the other classes need";
     const json nfc = {{"op", "replace"}, {"path", "/normalizer"}, {"value", {{"type", "NFC"}}}};
@@ -716,7 +717,7 @@ TEST(TokenizerFolder, EndsComeFromTheModelsFilesThenFromTheTokenizers) {
         {{}, {0}, 0}};
     for (const auto& [files, ends, between] : cases) {
         auto all = files;
-        all["tokenizer_config.json"] = fast;
+        all["tokenizer_config.json"] = fast_class;
         const auto tokenizer = make_tokenizer_for("the model", 600, write_folder(folder, all));
         SCOPED_TRACE(json(files).dump());
         EXPECT_EQ(tokenizer->ends(), ends);
@@ -757,16 +758,16 @@ TEST(TokenizerFolder, AModelsIdsMayBePast16BitsAndAreNotLost) {
 // A model that was trained further may have moved its end; a tokenizer given in its place has its own.
 TEST(TokenizerFolder, AModelsEndsCountForItsOwnTokenizerOnly) {
     const TemporaryFolder tokenizer, model;
-    const std::string path = write_folder(
-        tokenizer,
-        {{"tokenizer_config.json", fast}, {"config.json", R"({"vocab_size": 600, "eos_token_id": 7})"}});
+    const std::string path =
+        write_folder(tokenizer, {{"tokenizer_config.json", fast_class},
+                                 {"config.json", R"({"vocab_size": 600, "eos_token_id": 7})"}});
     model.write("config.json", R"({"model_type": "gpt2", "vocab_size": 600, "eos_token_id": 9})");
     const auto ends = [&] { return make_tokenizer_for(model.path(), 600, path)->ends(); };
     EXPECT_EQ(ends(), std::vector{9});
-    model.write("tokenizer.json", read_file(reference("plain")));
-    model.write("tokenizer_config.json", fast);
+    model.write("tokenizer.json", read_file(reference_file("plain")));
+    model.write("tokenizer_config.json", fast_class);
     EXPECT_EQ(ends(), std::vector{9});
-    model.write("tokenizer.json", read_file(reference("merges_out_of_order")));
+    model.write("tokenizer.json", read_file(reference_file("merges_out_of_order")));
     EXPECT_EQ(ends(), std::vector{7});
 }
 

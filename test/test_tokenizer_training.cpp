@@ -13,7 +13,7 @@
 
 using nlohmann::json;
 
-static ProgramResult tokenize(const std::string& arguments, const std::string& before = "cd /") {
+static ProgramResult run_tokenize(const std::string& arguments, const std::string& before = "cd /") {
     return run_program(TOKENIZE_PROGRAM, arguments, before);
 }
 
@@ -99,7 +99,7 @@ TEST(TokenizerTraining, RareWordsAreDroppedBeyondTheLimit) {
 TEST(TokenizeProgram, TrainsATokenizerThatItTakes) {
     const TemporaryFolder folder;
     const std::string text = data_directory() + "/tinyshakespeare.txt", out = folder / "new/tokenizer.json";
-    const ProgramResult result = tokenize(
+    const ProgramResult result = run_tokenize(
         "--train 600 --pattern nanochat --special '<|bos|>' --special '<|x|>' "
         "--out " +
         out + " " + text);
@@ -113,15 +113,17 @@ TEST(TokenizeProgram, TrainsATokenizerThatItTakes) {
     const std::string whole = read_file(text);
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(whole)), whole);
     EXPECT_EQ(tokenizer->encode("<|x|>"), std::vector<Token>{599});
-    EXPECT_TRUE(is_refused(tokenize("--train 600 --out " + out + " " + text), {"exists already"}));
-    EXPECT_TRUE(is_refused(tokenize("--train 600 --out " + folder / "x.json" + " " + text),
+    EXPECT_TRUE(is_refused(run_tokenize("--train 600 --out " + out + " " + text), {"exists already"}));
+    EXPECT_TRUE(is_refused(run_tokenize("--train 600 --out " + folder / "x.json" + " " + text),
                            {"expected the path of a file tokenizer.json"}));
     const std::string another = " --out " + folder / "b/tokenizer.json" + " " + text;
-    EXPECT_TRUE(is_refused(tokenize("--train 60000" + another), {"--train 60000", "the texts give only"}));
-    EXPECT_TRUE(is_refused(tokenize("--train 256" + another), {"--train 256", "expected 257 to 4194304"}));
     EXPECT_TRUE(
-        is_refused(tokenize("--train 600 --tokenizer gpt2" + another), {"--tokenizer excludes --train"}));
-    EXPECT_TRUE(is_refused(tokenize("--pattern gpt4" + another), {"--pattern needs --train"}));
+        is_refused(run_tokenize("--train 60000" + another), {"--train 60000", "the texts give only"}));
+    EXPECT_TRUE(
+        is_refused(run_tokenize("--train 256" + another), {"--train 256", "expected 257 to 4194304"}));
+    EXPECT_TRUE(
+        is_refused(run_tokenize("--train 600 --tokenizer gpt2" + another), {"--tokenizer excludes --train"}));
+    EXPECT_TRUE(is_refused(run_tokenize("--pattern gpt4" + another), {"--pattern needs --train"}));
     EXPECT_FALSE(std::filesystem::exists(folder / "b"));
 }
 
@@ -129,7 +131,7 @@ TEST(TokenizeProgram, TrainsATokenizerOnDocuments) {
     const TemporaryFolder folder;
     const std::string lines = folder.write("lines", "{\"text\": \"hello hello\"}\n{\"text\": \"hello\"}\n");
     ASSERT_TRUE(
-        succeeded(tokenize("--train 262 --stream --out " + folder / "tokenizer.json" + " < " + lines)));
+        succeeded(run_tokenize("--train 262 --stream --out " + folder / "tokenizer.json" + " < " + lines)));
     EXPECT_EQ(make_tokenizer(folder / "tokenizer.json")->encode("hello").size(), 1u);
 }
 
@@ -150,7 +152,7 @@ TEST(TokenizeProgram, TheBeginningTokenStandsBeforeEachText) {
     const TemporaryFolder folder;
     const std::string files = folder.write("a", "one") + " " + folder.write("b", "two");
     const auto tokens = [&](const std::string& options, const std::string& out, const std::string& input) {
-        EXPECT_TRUE(succeeded(tokenize("--bos " + options + " --out " + folder / out + input)));
+        EXPECT_TRUE(succeeded(run_tokenize("--bos " + options + " --out " + folder / out + input)));
         return TokenShard(folder / out + "/train_000000.bin").tokens();
     };
     EXPECT_EQ(tokens("", "gpt2", " " + files), (std::vector<Token>{50256, 505, 50256, 11545}));
@@ -165,6 +167,6 @@ TEST(TokenizeProgram, TheBeginningTokenStandsBeforeEachText) {
     expected.insert(expected.end(), {0, 1});
     for (const Token token : plain->encode("two")) expected.push_back(token);
     EXPECT_EQ(tokens("--tokenizer " + folder / "tokenizer.json", "own", " " + files), expected);
-    EXPECT_TRUE(is_refused(tokenize("--bos --tokenizer byte --out " + folder / "byte" + " " + files),
+    EXPECT_TRUE(is_refused(run_tokenize("--bos --tokenizer byte --out " + folder / "byte" + " " + files),
                            {"--bos: the tokenizer byte has no token that begins a text"}));
 }

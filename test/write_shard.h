@@ -1,4 +1,4 @@
-// write_shard.h: a shard of given tokens, for the tests of what reads one
+// write_shard.h: a shard of given tokens, for the tests of what reads one, and what one holds
 #pragma once
 #include <string>
 #include <vector>
@@ -14,3 +14,5 @@ inline std::string write_shard(const TemporaryFolder& folder, const std::string&
     writer.commit();
     return folder / name;
 }
+
+inline std::vector<Token> tokens_in(const std::string& path) { return TokenShard(path).tokens(); }
