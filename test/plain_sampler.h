@@ -32,14 +32,21 @@ inline std::vector<double> token_weights(std::span<const float> logits, const Sa
     return weights;
 }
 
-// Finite logits, except for minus infinity.
-inline int sample_token(std::span<const float> logits, const Sampling& sampling, const Draw& draw) {
-    if (sampling.temperature <= 0)
-        return static_cast<int>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+// Tokens of `count` samples, from draw.sample on, all drawn from one row of logits; each is finite or minus
+// infinity.
+inline std::vector<int> sample_tokens(std::span<const float> logits, const Sampling& sampling, Draw draw,
+                                      size_t count) {
+    if (sampling.temperature <= 0) {
+        const auto likeliest = std::max_element(logits.begin(), logits.end()) - logits.begin();
+        return std::vector<int>(count, static_cast<int>(likeliest));
+    }
     std::vector<double> sums = token_weights(logits, sampling);
     std::partial_sum(sums.begin(), sums.end(), sums.begin());
-    return static_cast<int>(std::upper_bound(sums.begin(), sums.end(), uniform(draw) * sums.back()) -
-                            sums.begin());
+    std::vector<int> tokens;
+    for (; tokens.size() < count; draw.sample++)
+        tokens.push_back(static_cast<int>(
+            std::upper_bound(sums.begin(), sums.end(), uniform(draw) * sums.back()) - sums.begin()));
+    return tokens;
 }
 
 }  // namespace plain

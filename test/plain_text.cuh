@@ -17,7 +17,7 @@ std::vector<int> text(Model<T>& model, const std::vector<int>& prompt, size_t co
         copy.forward(last, last, last.size());
         const std::vector<double>& all = copy.activations["logits"];
         tokens.push_back(
-            sample_token(std::vector<float>(all.end() - model.config().V, all.end()), sampling, draw));
+            sample_tokens(std::vector<float>(all.end() - model.config().V, all.end()), sampling, draw, 1)[0]);
     }
     return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt.size()), tokens.end()};
 }

@@ -113,7 +113,7 @@ class Runs(FolderTest):
 class Training(Runs):
     def test_any_number_of_processes_trains_the_same(self):
         for dtype, loss, norm in (("fp32", 1e-5, 1e-3), ("bf16", 2e-3, 2e-2)):
-            options = ["--dtype", dtype, "--steps", 100, "--checkpoint-every", 0, "--check-replicas", 1]
+            options = ["--dtype", dtype, "--steps", 50, "--checkpoint-every", 0, "--check-replicas", 1]
             alone = self.folder / f"{dtype}-alone"
             self.run_to_end(1, *options, "--batch-size", 12, "--out", alone)
             for processes, batch, zero in ((2, 6, 0), (2, 1, 1), (3, 4, 1), (3, 2, 0), (4, 3, 0), (4, 1, 1)):

@@ -245,17 +245,21 @@ std::vector<float> transposed(const std::vector<float>& x, size_t rows, size_t c
     }
     return to;
 }
-// Returns alpha a (M, K) b (K, N) + beta add (M, N) for each matrix of a batch, in double precision.
-Values general_product(const Gemm::Product& p, const std::vector<float>& a, const std::vector<float>& b,
-                       const std::vector<float>& add) {
+// Returns a (M, K) b (K, N) for each matrix of a batch, in double precision.
+Values product_of(const Gemm::Product& p, const std::vector<float>& a, const std::vector<float>& b) {
     Values out(p.batch * p.M * p.N);
     for (size_t i = 0; i < out.size(); i++) {
         const size_t row = i / p.N, matrix = row / p.M;
-        Bounded sum;
         for (size_t k = 0; k < p.K; k++)
-            sum += Bounded(a[row * p.K + k]) * Bounded(b[(matrix * p.K + k) * p.N + i % p.N]);
-        out[i] = Bounded(p.alpha) * sum + Bounded(p.beta) * Bounded(add[i]);
+            out[i] += Bounded(a[row * p.K + k]) * Bounded(b[(matrix * p.K + k) * p.N + i % p.N]);
     }
+    return out;
+}
+// Returns alpha product + beta add.
+Values general_product(const Sum& sum, const Values& product, const std::vector<float>& add) {
+    Values out(product.size());
+    for (size_t i = 0; i < out.size(); i++)
+        out[i] = Bounded(sum.alpha) * product[i] + Bounded(sum.beta) * Bounded(add[i]);
     return out;
 }
 
@@ -274,9 +278,10 @@ TYPED_TEST(GemmProductTest, MatchesDoublePrecision) {
         const simt::DeviceBuffer<T> a_[2] = {upload<T>(a), upload<T>(transposed(a, M, K))},
                                     b_[2] = {upload<T>(b), upload<T>(transposed(b, K, N))},
                                     add_ = upload<T>(add), unread = poisoned<T>(batch * M * N);
+        const Values product = product_of({.M = M, .N = N, .K = K, .batch = batch}, a, b);
         for (const auto& [alpha, beta] : sums) {
             const Gemm::Product shape{M, N, K, alpha, beta, batch};
-            const Values expected = general_product(shape, a, b, add);
+            const Values expected = general_product({alpha, beta}, product, add);
             for (const bool turn_a : {false, true}) {
                 for (const bool turn_b : {false, true}) {
                     SCOPED_TRACE(testing::Message() << "alpha " << alpha << ", beta " << beta << ", "
@@ -313,9 +318,10 @@ TYPED_TEST(GemmProductTest, OfASymmetricResultMatchesDoublePrecision) {
         }
         const simt::DeviceBuffer<T> a_[2] = {upload<T>(a), upload<T>(a_turned)}, add_ = upload<T>(add),
                                     unread = poisoned<T>(batch * M * M);
+        const Values product = product_of({.M = M, .N = M, .K = K, .batch = batch}, a, a_turned);
         for (const auto& [alpha, beta] : sums) {
             const Gemm::Product shape{M, M, K, alpha, beta, batch, true};
-            const Values expected = general_product(shape, a, a_turned, add);
+            const Values expected = general_product({alpha, beta}, product, add);
             for (const bool turn : {false, true}) {
                 SCOPED_TRACE(testing::Message() << "alpha " << alpha << ", beta " << beta << ", " << turn);
                 const auto out = poisoned<T>(batch * M * M);

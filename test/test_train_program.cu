@@ -240,7 +240,7 @@ TEST(TrainProgram, AVocabularyPast16BitsTrainsResumesAndGenerates) {
         return read_file(checkpoint_folder(folder / out, 4) + "/model.safetensors");
     };
     const std::string whole =
-        run("--layers 1 --heads 1 --channels 8 --context 16 --batch-size 2 --total-batch 64 --tokenizer none "
+        run("--layers 1 --heads 1 --channels 8 --context 8 --batch-size 2 --total-batch 16 --tokenizer none "
             "--vocab 151936 --val-every 0 --sample-every 4 --sample-tokens 4 --checkpoint-every 2 --steps 4 "
             "--train-data " +
                 folder / "train.bin",
