@@ -146,8 +146,9 @@ __global__ void take_shared_kernel() {
 TEST(Allocation, ALaunchAllocatesNothingForAThreadThatRanNoBlockBefore) {
     const size_t small = simt::shared_size<float>(1);
     simt::launch(take_shared_kernel, 1, 1, small, {});  // on this thread alone
+    std::atomic<int> threads = 0;  // the first region makes OpenMP's threads; g++ leaves out an empty one
 #pragma omp parallel
-    {}  // OpenMP's own threads are made by their first region
+    threads++;
     calls = 0;
     counting = true;
     for (int i = 0; i < 100; i++) simt::launch(take_shared_kernel, 64, 1, (i + 1) * small, {});
