@@ -211,6 +211,13 @@ std::vector<std::vector<float>> parameters_of(Model<T>& model) {
     return all;
 }
 
+// The bytes that a plan has for the part whose name begins so; 0 if there is none.
+inline size_t bytes_of(const MemoryPlan& plan, const std::string& part) {
+    for (const auto& [name, bytes] : plan)
+        if (name.starts_with(part)) return bytes;
+    return 0;
+}
+
 // Two micro-steps with every --recompute: the gradients are equal, or differ by at most `bound`.
 inline void expect_recomputing_saves_memory(const std::string& name, double bound = 0,
                                             const std::vector<Recompute>& all = {

@@ -4,7 +4,6 @@
 
 #include "decoder_agrees.cuh"
 #include "plain_text.cuh"
-#include "temporary_folder.h"
 #include "trainer/inference/generate.h"
 
 namespace {
@@ -38,19 +37,14 @@ TEST(Decoder, PlansWhatItAllocates) {
     const ModelConfig config{256, 64, 2, 2, 64};
     const Generator<bfloat16> plain(make_family<bfloat16>(config), {.samples = 3, .max_tokens = 40}),
         int8(make_family<bfloat16>(config), {.samples = 3, .max_tokens = 40, .int8 = true});
-    const auto bytes = [](const auto& generator, const std::string& name) {
-        for (const auto& [part, bytes] : generator.memory_plan()) {
-            if (part == name) return bytes;
-        }
-        return size_t{0};
-    };
     // 40 tokens are two tiles of 32 in bf16
     const size_t matrices = 256 * 64 + 2 * 12 * 64 * 64, cached = 2 * 2 * 3 * 2 * 64 * 32;
     // behind every buffer; int8 has one more buffer, for the scales of each of the nine matrices
     constexpr size_t gap = simt::checked ? 256 : 0;
-    EXPECT_EQ(bytes(plain, "keys and values"), cached * 2 + 4 * gap);
-    EXPECT_NEAR(static_cast<double>(bytes(plain, "parameters") - bytes(int8, "parameters") + 9 * gap),
-                static_cast<double>(matrices), 0.05 * matrices);
+    EXPECT_EQ(bytes_of(plain.memory_plan(), "keys and values"), cached * 2 + 4 * gap);
+    const size_t saved =
+        bytes_of(plain.memory_plan(), "parameters") - bytes_of(int8.memory_plan(), "parameters");
+    EXPECT_NEAR(static_cast<double>(saved + 9 * gap), static_cast<double>(matrices), 0.05 * matrices);
 }
 
 TEST(Decoder, RefusesWhatItCannotDo) {

@@ -82,9 +82,7 @@ TEST(Nanochat, ABlockKeepsTwelveNumbersAChannel) {
     const auto activations = [](int L) {
         const ModelConfig config = family_of({.family = "nanochat"}).complete({.L = L, .family = "nanochat"});
         const auto model = initial_model<float>({config, 12, 64});
-        for (const auto& [name, bytes] : model->memory_plan())
-            if (name == "activations") return static_cast<double>(bytes);
-        return 0.0;
+        return static_cast<double>(bytes_of(model->memory_plan(), "activations"));
     };
     constexpr double tokens = 12 * 64, channels = 128;
     EXPECT_NEAR((activations(6) - activations(4)) / 2 / (tokens * sizeof(float)), 12 * channels + 14, 4);

@@ -331,9 +331,7 @@ TEST(MuonUpdate, MatricesHaveHalfOfAdamWsState) {
     const auto state_bytes = [](Optimizer optimizer) {
         const Model<bfloat16> model(make_family<bfloat16>(reference_config),
                                     {.B = 1, .T = 8, .total_batch = 8, .optimizer = optimizer});
-        for (const auto& [name, bytes] : model.memory_plan())
-            if (name == "optimizer state (fp32)") return bytes;
-        return size_t{0};
+        return bytes_of(model.memory_plan(), "optimizer state (fp32)");
     };
     const TensorTable table = table_of(reference_config, {1, true});
     size_t matrices = 0;

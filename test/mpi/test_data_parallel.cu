@@ -264,12 +264,6 @@ TYPED_TEST(DataParallel, ShardedOptimizerStateIsAnNthOfTheWhole) {
                                                               .zero = zero})
             .memory_plan();
     };
-    const auto bytes_of = [](const MemoryPlan& all, const std::string& name) {
-        for (const auto& [part, bytes] : all) {
-            if (part.starts_with(name)) return bytes;
-        }
-        return size_t{0};
-    };
     // Besides the state there are its count of steps, and the alignment gaps of an arena.
     const size_t rest = 2048, N = static_cast<size_t>(world());
     for (const std::string name : {"optimizer", "master"}) {

@@ -93,6 +93,7 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
             if (token < 0) throw Error("sampling: the model's logits are not finite");
             text.tokens.push_back(token);
             on_token(static_cast<int>(k), token);
+            if (index > 0) result.decoded_tokens++;
             if (std::find(o.ends.begin(), o.ends.end(), token) != o.ends.end())
                 text.ending = Ending::end_of_text;
             else if (text.tokens.size() == most) text.ending = Ending::max_tokens;
@@ -103,7 +104,5 @@ Generation generate(Decoder& decoder, const std::vector<int>& prompt, const Gene
     }
     result.prefill_seconds = seconds(prefilled - start);
     result.decode_seconds = seconds(Clock::now() - prefilled);
-    for (const GeneratedText& text : result.texts)
-        result.decoded_tokens += std::max<size_t>(text.tokens.size(), 1) - 1;
     return result;
 }

@@ -26,11 +26,6 @@ Generator<T>::Generator(std::unique_ptr<Family<T>> family, const DecoderOptions&
       table_(family_->make_table(1)),
       decoder_(context_, *family_, table_, memory_.cache, options) {
     family_->attach(context_, table_, nullptr, &decoder_.state());
-    reserve();
-}
-
-template <class T>
-void Generator<T>::reserve() {
     GenerationState<T>& g = decoder_.state();
     const auto longest_prompt = static_cast<size_t>(g.options.max_tokens);
     block_floats_ = size_t{1} << 20;

@@ -29,8 +29,6 @@ public:
     Decoder<T>& decoder() { return decoder_; }
 
 private:
-    void reserve();
-
     Context context_;
     const std::unique_ptr<Family<T>> family_;
     const TensorTable table_;
