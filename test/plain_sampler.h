@@ -32,7 +32,7 @@ inline std::vector<double> token_weights(std::span<const float> logits, const Sa
     return weights;
 }
 
-// Tokens of `count` samples, from draw.sample on, all drawn from one row of logits; each is finite or minus
+// The tokens of `count` samples, from draw.sample on, drawn from one row of logits, which are finite or minus
 // infinity.
 inline std::vector<int> sample_tokens(std::span<const float> logits, const Sampling& sampling, Draw draw,
                                       size_t count) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "environment.h"
 #include "kernels/simt/target.h"
 #include "temporary_folder.h"
 #include "trainer/data/data_files.h"
@@ -24,16 +25,6 @@ namespace {
 
 const std::unique_ptr<Tokenizer> byte_tokenizer = make_tokenizer("byte");
 Tokenizer& bytes = *byte_tokenizer;
-
-// Sets a variable of the environment for as long as it lives.
-class Variable {
-public:
-    Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
-    ~Variable() { unsetenv(name_); }
-
-private:
-    const char* name_;
-};
 
 struct Notes {
     std::vector<std::string> lines;

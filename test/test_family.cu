@@ -130,7 +130,7 @@ TEST(Family, AnotherFamilyLearnsAndSplitsAndResumes) {
         }
         resumed->set_optimizer_step(whole->optimizer_step());
     }
-    EXPECT_LT(loss, simt::checked ? 3.4f : 0.05f);
+    EXPECT_LT(loss, simt::checked ? 3.4f : 0.05f);  // the first one is at least 3.41
     EXPECT_EQ(parameters_of(*resumed), parameters_of(*whole));
 }
 

@@ -467,7 +467,7 @@ TEST(GPT2, GeneratesBetweenTwoSteps) {
 }
 
 // Between two steps or two micro-steps, whatever a backward pass recomputes, and with an update just begun. A
-// checked build, which takes long for each, recomputes blocks only, which contain activations.
+// checked build, which takes long for each, tests Recompute::block alone, which recomputes activations too.
 template <class T>
 void expect_same_training_with_texts() {
     const SafetensorsFile dump = reference("model");

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "environment.h"
 #include "model_weights.h"
 #include "program.h"
 #include "trainer/checkpoint/open_model.h"
@@ -32,11 +33,8 @@ std::string write_snapshot(const std::string& cache, const std::string& reposito
 // The environment decides where the cache is.
 class HubCache : public testing::Test {
 protected:
-    void SetUp() override {
-        for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
-        setenv("HOME", (folder / "home").c_str(), 1);
-    }
     TemporaryFolder folder;
+    const Variable home{"HOME", folder / "home"}, hub{"HF_HUB_CACHE"}, hf{"HF_HOME"}, xdg{"XDG_CACHE_HOME"};
 };
 
 TEST_F(HubCache, IsFoundAsHuggingFacesProgramsFindIt) {

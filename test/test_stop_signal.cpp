@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "system/stop_signal.h"
@@ -18,6 +19,7 @@ protected:
         if (writer_.joinable()) writer_.join();
         wait_for_next_stop();
         for (const int end : pipe_) close(end);
+        signal(SIGTERM, SIG_DFL);
     }
     // Sends a signal to the calling thread while it waits; the thread that sends it must be joined.
     static std::jthread signal_later(int signal) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 
+#include "environment.h"
 #include "kernels/simt/target.h"
 #include "pieces.h"
 #include "reference_strings.h"
@@ -279,9 +280,10 @@ TEST(MakeTokenizer, NumbersThatDoNotFitAnIntAreNotTakenForOthers) {
 }
 
 TEST(MakeTokenizer, FindsItsDataThroughTheEnvironment) {
-    setenv("FLATGPT_DATA", "/nonexistent", 1);
-    EXPECT_TRUE(says(message_of<UsageError>([] { make_tokenizer("gpt2"); }),
-                     "/nonexistent/gpt2_encoder.json: cannot be opened"));
-    unsetenv("FLATGPT_DATA");
+    {
+        const Variable data("FLATGPT_DATA", "/nonexistent");
+        EXPECT_TRUE(says(message_of<UsageError>([] { make_tokenizer("gpt2"); }),
+                         "/nonexistent/gpt2_encoder.json: cannot be opened"));
+    }
     EXPECT_EQ(make_tokenizer("gpt2")->vocab_size(), 50257);
 }

@@ -1,4 +1,4 @@
-// write_shard.h: a shard of given tokens, for the tests of what reads one, and what one holds
+// write_shard.h: a shard of given tokens, and the tokens of a shard
 #pragma once
 #include <string>
 #include <vector>

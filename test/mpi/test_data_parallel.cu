@@ -10,7 +10,8 @@
 
 namespace {
 
-constexpr int T = 16, samples = simt::checked ? 3 : 12;  // checked builds run with three processes
+constexpr int T = 16,
+              samples = simt::checked ? 3 : 12;  // CMake runs checked builds with three processes only
 constexpr OptimizerOptions adamw{
     .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1.0};
 
