@@ -292,20 +292,18 @@ std::string metrics_up_to(const std::string& text, int step, bool evaluated, siz
 // The steps from 1 to `step` that have no train line in these metrics, such as "3, 7 to 9"; "" if there
 // are none.
 static std::string steps_without_line(const std::string& metrics, int step) {
-    std::vector<bool> has_line(static_cast<size_t>(step) + 1);
+    std::vector<int64_t> with_line{int64_t{step} + 1};
     for (size_t begin = 0, end; (end = metrics.find('\n', begin)) != std::string::npos; begin = end + 1) {
         const json line = parse_json(metrics.substr(begin, end - begin));
-        if (line.at("kind") != "train") continue;
-        const auto number = line.value("step", int64_t{0});
-        if (number > 0) has_line[static_cast<size_t>(number)] = true;
+        if (line.at("kind") == "train") with_line.push_back(line.value("step", int64_t{0}));
     }
+    std::ranges::sort(with_line);
     std::string steps;
-    for (size_t first = 1, last; first < has_line.size(); first = last + 1) {
-        last = first;
-        if (has_line[first]) continue;
-        while (last + 1 < has_line.size() && !has_line[last + 1]) last++;
-        steps += fmt::format("{}{}", steps.empty() ? "" : ", ", first);
-        if (last > first) steps += fmt::format(" to {}", last);
+    int64_t first = 1;
+    for (const int64_t next : with_line) {
+        if (next > first) steps += fmt::format("{}{}", steps.empty() ? "" : ", ", first);
+        if (next > first + 1) steps += fmt::format(" to {}", next - 1);
+        first = std::max(first, next + 1);
     }
     return steps;
 }
