@@ -115,7 +115,7 @@ class Recipes(FolderTest):
             for line in ("model", "step"):
                 self.assertEqual(re.search(f"^{line}: .*", plan.stdout, re.M)[0], re.search(f"^{line}: .*", usual.stdout, re.M)[0])
             if name == "shakespeare_gpt2":
-                # What is free changes from one run to the next.
+                # How much memory is free changes from one run to the next.
                 first, second = (re.sub(r"[0-9.]+ [MGT]iB free", "free", output) for output in (plan.stdout, usual.stdout))
                 self.assertEqual(first, second)
         self.assertEqual(recipe_options("shakespeare_muon")["--optimizer"], "muon")

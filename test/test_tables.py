@@ -318,16 +318,26 @@ class Peers(FolderTest):
             self.assertEqual((found, said.count("\n")), ([], 1), said)
             self.assertIn(expected, said)
 
-    def test_the_fastest_way_to_run_llama_cpp_counts_and_is_named(self):
+    def llama_cpp(self, bench):
         programs = self.folder / "build" / "bin"
         programs.mkdir(parents=True)
         for name in ("llama-bench", "llama-quantize"):
-            (programs / name).write_text(LLAMA_BENCH)
+            (programs / name).write_text(bench)
             (programs / name).chmod(0o755)
-        for kind in ("f32", "bf16", "q8_0"):
-            (self.folder / f"{kind}.gguf").touch()
+        (self.folder / "f32.gguf").touch()
         (contender,), said = self.contenders("llama.cpp f32", self.folder)
         self.assertEqual(said, "")
+        return contender
+
+    def test_a_peer_that_a_signal_killed_had_no_message(self):
+        contender = self.llama_cpp(LLAMA_BENCH.replace("value =", "os.kill(os.getpid(), 4)\nvalue ="))
+        with self.assertRaises(RuntimeError) as raised:
+            contender.run()
+        self.assertEqual(str(raised.exception), "no message (killed by signal 4, Illegal instruction)")
+        self.assertEqual(compare_pytorch.reason("a\nb: c\n", 3), "b: c (exit code 3)")
+
+    def test_the_fastest_way_to_run_llama_cpp_counts_and_is_named(self):
+        contender = self.llama_cpp(LLAMA_BENCH)
         answers = {contender.name: [contender.run() for _ in range(2)]}
         found = compare_generate.summary(answers)["llama.cpp f32"]
         self.assertEqual((found["side"], found["type"]), ("llama.cpp", "fp32"))

@@ -117,7 +117,7 @@ def make(path, commands):
         command = [str(part).replace("PATH", str(partial)) for part in command]
         done = subprocess.run(command, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0 or not partial.exists():
-            raise RuntimeError(f"{path.name} could not be made: {reason(done.stdout)}")
+            raise RuntimeError(f"{path.name} could not be made: {reason(done.stdout, done.returncode)}")
     partial.rename(path)
     return path
 
@@ -247,7 +247,7 @@ class LlamaCpp:
         except ValueError:
             found = []
         if done.returncode != 0 or not found:
-            raise RuntimeError(reason(done.stderr))
+            raise RuntimeError(reason(done.stderr, done.returncode))
         self.commit = found[0]["build_commit"]
         return found
 
@@ -277,7 +277,7 @@ class Ours:
             result = subprocess.run(command, env=self.environment, capture_output=True, text=True)
             report = REPORT.search(result.stderr)
             if result.returncode != 0 or not report:
-                raise RuntimeError(reason(result.stderr))
+                raise RuntimeError(reason(result.stderr, result.returncode))
             if int(report[3]) != o["tokens"] - 1:
                 raise RuntimeError(f"{report[3]} tokens after the first, instead of {o['tokens'] - 1}")
             first = float(report[2])

@@ -83,10 +83,13 @@ LOSS_WINDOW = 10  # --loss-check: the number of last steps whose mean is compare
 # The contenders. run(steps, discard) trains, and returns {ms: of every counted step, losses: of every step, peak_bytes}.
 
 
-def reason(log):
-    """The line of a program's output that gives the reason of its end: Python's last exception, or the last line."""
+def reason(log, code=0):
+    """Why a program has ended: the line of its output with Python's last exception, or the last line; and its exit code, negative for a signal."""
     lines = [line for line in log.splitlines() if line.strip()] or ["no message"]
-    return next((line for line in reversed(lines) if line.split(":")[0].endswith("Error")), lines[-1])
+    line = next((line for line in reversed(lines) if line.split(":")[0].endswith("Error")), lines[-1])
+    if code < 0:
+        return f"{line} (killed by signal {-code}, {signal.strsignal(-code)})"
+    return f"{line} (exit code {code})" if code > 0 else line
 
 
 def read_metrics(path):
@@ -121,7 +124,7 @@ class Worker:
             answer = ""
         if not answer:
             self.log.seek(0)
-            raise RuntimeError(reason(self.log.read()))
+            raise RuntimeError(reason(self.log.read(), self.process.wait()))
         return json.loads(answer)
 
     def close(self):
@@ -185,7 +188,7 @@ class LlmC(Contender):
         done = subprocess.run([str(part) for part in command], env=self.environment, cwd=pathlib.Path(o["llmc"]).parent, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")  # fmt: skip
         if done.returncode != 0:
-            raise RuntimeError(reason(done.stdout) + f" (exit code {done.returncode})")
+            raise RuntimeError(reason(done.stdout, done.returncode))
         found = [(float(loss), float(ms)) for loss, ms in self.STEP.findall(done.stdout)]
         if len(found) < steps + discard:
             raise RuntimeError(f"{len(found)} steps instead of {steps + discard} in its output")
@@ -218,7 +221,7 @@ class Ours(Contender):
                 _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             if process.returncode != 0:
-                raise RuntimeError(reason(log.read_text()) + f" (exit code {process.returncode})")
+                raise RuntimeError(reason(log.read_text(), process.returncode))
             records = read_metrics(out / "metrics.jsonl")
         train = [record for record in records if record["kind"] == "train"]
         if len(train) < steps + discard:
@@ -393,7 +396,7 @@ def pytorch():
     code = "import torch; print(torch.__version__); print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if result.returncode != 0:
-        fail(f"PyTorch in {sys.prefix} does not work: {reason(result.stderr)}")
+        fail(f"PyTorch in {sys.prefix} does not work: {reason(result.stderr, result.returncode)}")
     return result.stdout.split("\n")[:2]
 
 

@@ -60,7 +60,7 @@ def benchmark(arguments, name, **dimensions):
         fixed = ["--dtype", "bf16", "--json", out, f"--benchmark_min_time={arguments.bench_seconds}"]
         done = subprocess.run([program, *fixed, *map(str, shape)], capture_output=True, text=True)
         if done.returncode != 0:
-            raise Absent(reason(done.stderr))
+            raise Absent(reason(done.stderr, done.returncode))
         rows = json.loads(out.read_text())["benchmarks"]
     return {(row["name"].split("/")[0], *row["name"].split("/")[2:-1]): row["real_time"] * {"us": 1e-3, "ms": 1}[row["time_unit"]] for row in rows}
 

@@ -85,7 +85,7 @@ def train(size, options, shard):
                    "--warmup", "0", "--val-every", "0", "--sample-every", "0", "--checkpoint-every", "0", "--out", f"{folder}/run"]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, env={"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))} | os.environ)
         if done.returncode != 0:
-            sys.exit(f"rungs: {reason(done.stderr)}")
+            sys.exit(f"rungs: {reason(done.stderr, done.returncode)}")
         steps = [record for record in read_metrics(pathlib.Path(folder, "run", "metrics.jsonl")) if record["kind"] == "train"]
     return read_output(done.stdout) | dict(ms=[record["step_ms"] for record in steps[WARM_UP:]], loss=steps[-1]["loss"])
 
